@@ -32,7 +32,7 @@ def how_its_job_ended(view: JobView | None, incident: Incident, said: Ending | N
     if said is not None and said.at <= now <= said.until:
         return f"{said.by} has stopped it"
     ended = "" if view is None else how_it_ended(view, now)
-    if not ended and view is not None and all(one.kind == "crash" for one in incident.symptoms):
+    if not ended and view is not None and all(one.kind in OF_AN_END for one in incident.symptoms):
         ended = how_it_left(view)
     if not ended and incident.claims and incident.claims[-1].outside:
         ended = "its log states that it was ended from outside"

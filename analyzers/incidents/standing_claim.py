@@ -53,7 +53,7 @@ def weigh_claim(incident: Incident, new: Claim, silent: Collection[str]) -> Weig
         return "keep"  # it abstains already, for the same reason
     if before is None or not _contradicts(incident, before, new):
         return "publish"
-    if _is_gap(incident, before, new, silent):
+    if _is_gap(incident, before, new, silent) or _is_an_end(before, new):
         return "keep"
     contested = incident.held_back if _names_alike(before, new) else incident.abstains
     return "contest" if incident.changes >= MOST_CHANGES and not contested else "publish"
@@ -111,6 +111,11 @@ def _is_gap(incident: Incident, before: Claim, new: Claim, silent: Collection[st
     """Whether the nodes that the contradiction is about, or most, gave no newer evidence."""
     about = {*before.nodes, *new.nodes} or set(incident.nodes)
     return bool(about & set(silent)) or 2 * len(silent) > len(incident.nodes)
+
+
+def _is_an_end(before: Claim, new: Claim) -> bool:
+    """Whether it only says that the processes have ended since: why they stood still before stays true."""
+    return before.symptom == "hang" and new.symptom == "crash" and not new.named
 
 
 def _in_words(one: Claim) -> str:

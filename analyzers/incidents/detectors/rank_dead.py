@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.diagnosis.crash.exits import LIMITS
+from analyzers.diagnosis.crash.exits import KILL, LIMITS
 from analyzers.incidents.detectors import detector
-from analyzers.incidents.job_views.ending import KILL, STOPS, bad_ends
+from analyzers.incidents.job_views.ending import STOPS, bad_ends
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
 from analyzers.model.incident import Symptom

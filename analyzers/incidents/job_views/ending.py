@@ -12,25 +12,26 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from analyzers.diagnosis.crash.exits import LIMITS
+from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS, KILL, LIMITS, TERMINATE
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
 from collectors.records import LogEvent
 
-TYPED = frozenset({1, 2, 3})  # SIGHUP, SIGINT, SIGQUIT: of a terminal; no launcher sends them after a failure
-STOPS = TYPED | {15}
-KILL = 9
+INTERRUPT = 2
+TYPED = frozenset({1, INTERRUPT, 3})  # SIGHUP, SIGINT, SIGQUIT: of a terminal; no launcher sends them after a failure
+STOPS = TYPED | {TERMINATE}
 TOGETHER_SECONDS = 10.0
 READ_SECONDS = 1.5  # ends within one reading of an agent have no order
 FAILED_SECONDS = 5.0  # a failure that was logged so long before the end is none of it
 FAILURES = frozenset({"watchdog_timeout", "watchdog_abort", "cuda_error", "fatal_python", "oom_kill"})
+INTERRUPTED = "KeyboardInterrupt"
 LAUNCHED = frozenset({"exit", "torchrun_failure"})  # how a launcher reports the end of a rank
-TYPED_SECONDS = 3.0  # a process that Ctrl-C breaks off may end after those that lost it
+TYPED_SECONDS = 5.0  # a process that Ctrl-C breaks off may end after those that lost it
 SAID = {
     "terminated": "its launcher was asked to stop", "cancelled": "it was cancelled", "time_limit": "it reached its time limit",
     "preempted": "it was preempted",
 }  # fmt: skip
-LEFT_SECONDS = 2.0  # within which ranks that leave with one exit code leave together
+LEFT_SECONDS = 10.0  # within which ranks that leave with one exit code leave together, on a busy machine too
 SCANNED_SECONDS = 12.0  # after which an agent has looked again for a process that it did not find
 BEFORE_SECONDS = 30.0  # what is seen in the last seconds of a job that is ended is of its end
 STOPPING_SECONDS = 600.0  # for which its last ranks may save what they have
@@ -80,22 +81,24 @@ def how_it_left(view: JobView) -> str:
     """Say that all ranks left with one exit code at once, and no log or device shows why; empty: they did not.
 
     A Ctrl-C that Python handles and an error that all ranks meet look like that. To start the job again could undo what a
-    person did.
+    person did. A launcher that passes Ctrl-C on kills what has not left after half a minute; one that answers a failure
+    sends SIGTERM.
     """
     ends = list(view.ended.values())
     if len(ends) < max(2, view.world_size or 0) or view.processes.alive:
         return ""
-    first_at, last_at = min(end.at for end in ends), max(end.at for end in ends)
-    one_code = len({end.code for end in ends}) == 1 and ends[0].seen and not any(end.killed_by for end in ends)
+    first_at = min(end.at for end in ends)
+    left = [end for end in ends if end.killed_by != KILL or end.at < first_at + CLEANUP_SECONDS]
+    one_code = len({end.code for end in left}) == 1 and left[0].seen and not any(end.killed_by for end in left)
     shown = (seen.at for log in (view.logged, view.hardware) for seen in log.entries)
     if (
-        ends[0].well
+        left[0].well
         or not one_code
-        or last_at > first_at + LEFT_SECONDS
+        or max(end.at for end in left) > first_at + LEFT_SECONDS
         or any(at >= first_at - BEFORE_SECONDS for at in shown)
     ):
         return ""
-    return f"its processes left together {ends[0].how()}, and no log shows why"
+    return f"its processes left together {left[0].how()}, and no log shows why"
 
 
 class _Said(NamedTuple):
@@ -129,7 +132,7 @@ def bad_ends(view: JobView) -> list[End]:
     a process: an end that no agent saw counts once its agent has looked again.
     """
     since = view.settled_until
-    reported = {event.rank: event for _, event in _logged(view, LAUNCHED) if event.rank is not None}
+    reported = {event.rank: event for _, event in _logged(view, LAUNCHED | {"traceback"}) if _of_an_end(event)}
     bad = (_as_reported(end, reported) for end in view.ended.values() if not end.well and end.at >= since)
     found = [end for end in bad if not end.well and (end.seen or _is_confirmed(view, end))]
     return sorted(found, key=lambda end: (end.at, end.rank))
@@ -140,9 +143,21 @@ def _is_confirmed(view: JobView, end: End) -> bool:
     return not view.is_placed(end.rank) and node is not None and node.reported_until >= end.at + SCANNED_SECONDS
 
 
-def _as_reported(end: End, reported: Mapping[int, LogEvent]) -> End:
-    """Return an end that no agent saw with what a launcher reports of it. ``reported``: its newest word on each rank."""
-    if end.seen or (event := reported.get(end.rank)) is None:
+def _of_an_end(event: LogEvent) -> bool:
+    """Whether it reports how one rank ended: a launcher's word, or that Ctrl-C reached it."""
+    return event.rank is not None and (event.event in LAUNCHED or event.exception == INTERRUPTED)
+
+
+def _as_reported(end: End, reported: Mapping[int | None, LogEvent]) -> End:
+    """Return an end with what the log reports of it: that of Ctrl-C, and a launcher's word where no agent saw it.
+
+    ``reported``: the newest word on each rank.
+    """
+    if (event := reported.get(end.rank)) is None:
+        return end
+    if event.exception == INTERRUPTED:  # Python leaves with 1 where it was handling a lost connection then
+        return end if end.killed_by else replace(end, code=None, signal=INTERRUPT)
+    if end.seen:
         return end
     return replace(end, code=event.exit_code, signal=event.signal)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from analyzers.incidents.detectors import find_symptoms
@@ -123,6 +125,16 @@ def test_the_log_states_how_a_rank_ended_that_no_agent_saw() -> None:
 
     for job in (unseen, for_memory):
         assert first_symptom(job, 145.0) is not None
+
+
+@pytest.mark.parametrize(("interrupted", "opens"), [(range(8), False), ((3,), True)])
+def test_ctrl_c_shows_in_the_tracebacks_of_its_ranks(interrupted: Sequence[int], opens: bool) -> None:
+    """Python leaves with 1 where it was handling a lost connection then; one rank alone is that rank's matter."""
+    job = all_by((1, None), r5=(8.0, 1, None))
+    words = {"exception": "KeyboardInterrupt", "message": ""}
+    job.extra = [(101.0, f"n{rank // 4}", log_event(100.1, rank=rank, **words)) for rank in interrupted]
+
+    assert (first_symptom(job, 145.0) is not None) is opens
 
 
 @pytest.mark.parametrize("seconds", [10.0, 20.0, 29.0])

@@ -43,6 +43,14 @@ def test_a_new_symptom_is_a_new_fact() -> None:
     assert weighed(claim(2), claim(1, "crash"), claim(1, "crash", takes=True)) == ["publish"] * 3
 
 
+def test_a_crash_of_nobody_takes_nothing_back_from_the_hang_before_it() -> None:
+    """A person ends a job that stands still; a hang of which later looks name nobody is in doubt."""
+    nobody = {"named": (), "nodes": (), "ranks": (), "cause": "unknown"}
+
+    assert weighed(claim(2), claim(2, "crash", **nobody)) == ["publish", "keep"]
+    assert weighed(claim(2), claim(2, **nobody)) == ["publish", "publish"]
+
+
 def test_what_a_process_or_a_device_shows_itself_is_published() -> None:
     """Also after the verdict has changed as often as it may."""
     assert weighed(claim(2), claim(1), claim(2), claim(3, proven=True))[-1] == "publish"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
+
 import pytest
+from msgspec.structs import replace
 
 from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open, Publish
 from analyzers.incidents.state import EngineState
@@ -25,14 +29,16 @@ def left(code: int = 1, apart: float = 0.1, **others: int) -> WatchedJob:
     return WatchedJob(ended={rank: (100.0 + rank * apart, codes[rank], None) for rank in codes}, reporters=())
 
 
-def told(job: WatchedJob, seconds: float, verdict: Verdict = DATA, judged_at: float = 0.0) -> list[EngineInstruction]:
+def told(
+    job: WatchedJob, seconds: float, verdict: Callable[[float], Verdict] = lambda _now: DATA, judged_at: float = 0.0
+) -> list[EngineInstruction]:
     """Return what the engine does. ``verdict``: of each judgement, which ends at ``judged_at`` or later."""
     state, said, asked = EngineState(Knowledge()), list[EngineInstruction](), list[Judge]()
     for batch in job.batches(0.0, seconds):
         now = batch.received_at
         events = [batch]
         if now >= START + judged_at:
-            events += [Judged(incident=one.incident, cut=one.cut, verdict=verdict) for one in asked]
+            events += [Judged(incident=one.incident, cut=one.cut, verdict=verdict(now)) for one in asked]
             asked.clear()
         for event in (*events, EngineTick()):
             found = step(state, event, now + isinstance(event, EngineTick))[1]
@@ -41,22 +47,61 @@ def told(job: WatchedJob, seconds: float, verdict: Verdict = DATA, judged_at: fl
     return said
 
 
+def crash_of_nobody_from(before: Verdict, at: float) -> Callable[[float], Verdict]:
+    """Return what is judged: a verdict, and from an instant on that the job crashed and nobody can be named."""
+    crashed = Verdict(
+        symptom="crash", cause="unknown", abstained=True, version="0", knowledge="k", action=Action(kind="none")
+    )
+    return lambda now: before if now < at else crashed
+
+
 def ending(job: WatchedJob) -> str:
     """Return how the job ended that did not die by itself, in the words of its closed incident."""
     (closed,) = (one for one in told(job, 190.0) if isinstance(one, Close))
     return closed.ended
 
 
-def test_ranks_that_leave_together_without_a_word_ask_for_nothing() -> None:
-    """Ctrl-C, which Python handles, looks like that, and so does an error that all meet: it opens, and is not called outside."""
-    assert first_symptom(left(), 140.0) is not None
-    assert ending(left())
+def killed_late(seconds: float, by: int = 9) -> WatchedJob:
+    """Return a job of eight ranks of which seven leave with code 1, and a signal ends the last so long after."""
+    job = left()
+    job.ended[7] = (100.0 + seconds, None, by)
+    return job
 
 
 @pytest.mark.parametrize(
     "job",
-    [left(apart=0.6), left(r3=3), left(134)],
-    ids=["one after the other", "one with another code", "all aborted themselves"],
+    [left(), left(apart=0.6), killed_late(30.0)],
+    ids=["at once", "on a busy machine", "one did not hear it, and its launcher killed it"],
+)
+def test_ranks_that_leave_together_without_a_word_ask_for_nothing(job: WatchedJob) -> None:
+    """Ctrl-C, which Python handles, looks like that, and so does an error that all meet: it opens, and is not called outside."""
+    assert first_symptom(deepcopy(job), 140.0) is not None
+    assert ending(job)
+
+
+def test_the_end_of_a_hang_by_a_person_leaves_its_verdict() -> None:
+    """One rank stands still, its peers wait; a person ends the job by Ctrl-C, which no log shows: that is no crash of anybody."""
+    job = left()
+    job.stopped_at, job.reporters = 20.0, (0,)
+    stands = replace(
+        DATA, cause="machine", culprits=(Culprit(root="r1", kind="node", id="n0", ranks=(3,), probability=0.9),)
+    )
+    said = told(job, 190.0, crash_of_nobody_from(stands, START + 100.0))
+
+    assert [one.verdict.symptom for one in said if isinstance(one, Publish)] == ["hang"]
+    assert [bool(one.ended) for one in said if isinstance(one, Close)] == [True]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [left(apart=3.0), left(r3=3), left(134), killed_late(3.0), killed_late(30.0, 15)],
+    ids=[
+        "one after the other",
+        "one with another code",
+        "all aborted themselves",
+        "one was killed",
+        "a launcher ended one",
+    ],
 )
 def test_ranks_that_leave_otherwise_died(job: WatchedJob) -> None:
     """Their order, their codes or their signal are of a failure."""
