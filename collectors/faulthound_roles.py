@@ -62,7 +62,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Role:
-    """One instance of a role, as the directory has it. ``state``: serving, left or fenced."""
+    """One instance of a role, as the directory has it. ``state``: serving, left or fenced; ``phase``: at its newest change."""
 
     role: str
     instance: str

@@ -35,6 +35,7 @@ class RoleInstance(msgspec.Struct, frozen=True, kw_only=True):
     registered_at: float = 0.0  # under this epoch
     weights: int | None = None  # the version that it has: a trainer's is the number of steps that are done
     first_weights: int | None = None  # … that it had first under this epoch
+    worked: bool | None = None  # whether a counter of its own has grown under this epoch; None: it states none
 
     @property
     def serving(self) -> bool:

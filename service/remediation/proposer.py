@@ -290,8 +290,9 @@ class Proposer:
                 continue
             if one.role_restart is not None and one.role_restart.epochs:
                 facts = role_facts.read_role_facts(session, one.job)
-                at = one.completed_at or one.changed_at
-                if (seen := observe_role(one.role or "", one.role_restart, facts, at, now)) is not None:
+                at, incident = one.completed_at or one.changed_at, session.get(Incident, one.incident)
+                troubled = incident is not None and incident.closed_at is None
+                if seen := observe_role(one.role or "", one.role_restart, facts, at, now, troubled=troubled):
                     yield Verified(id=one.id, outcome=seen[0], why=seen[1])
                 continue
             since = (Incident.job == one.job, Incident.opened_at >= (one.began_at or one.changed_at))

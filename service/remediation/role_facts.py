@@ -93,7 +93,7 @@ def _instance(slot: Slot, heard_at: float) -> RoleInstance:
     lost = slot.state == "fenced" or over
     return RoleInstance(
         role=slot.role, instance=slot.instance, epoch=slot.epoch, node=slot.node, weights=slot.weights,
-        first_weights=slot.first_weights, registered_at=slot.registered_at,
+        first_weights=slot.first_weights, registered_at=slot.registered_at, worked=slot.worked,
         state="lost" if lost else "left" if slot.state == "left" else "serving",
     )  # fmt: skip
 

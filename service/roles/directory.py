@@ -3,7 +3,8 @@
 A *slot* is one instance of a role: ``rollout 3``. The process that holds it registered under an *epoch*, a number that the
 directory gives once. A process that replaces it gets a higher one, so a peer that has seen the higher epoch refuses what the
 former holder still sends (the fencing token of Kleppmann, *How to do distributed locking*, 2016). ``version`` counts what
-watchers see: registrations, ends, endpoints and versions of the weights, and not heartbeats.
+watchers see: registrations, ends, endpoints and versions of the weights; neither heartbeats nor phases, which change by the
+second in each of a thousand instances.
 
 A slot changes hands only when its holder has left, was fenced, is of an earlier attempt, or has not renewed within its lease.
 A process that lost a slot never gets it back: it has to be started anew.
@@ -55,6 +56,9 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     first_weights: Annotated[int | None, doc("The version that it had first under this epoch; null: it said none.")] = (
         None
     )
+    worked: Annotated[
+        bool | None, doc("Whether a counter of its tokens or steps has grown under this epoch; null: it states none.")
+    ] = None
     phase: Annotated[str, doc("What it does now; empty: it did not say.")] = ""
     node: Annotated[str | None, doc("The node that it runs on; null: it did not say.")] = None
     pid: Annotated[int | None, doc("Its process id, by its own word; null: it did not say.")] = None
@@ -166,7 +170,7 @@ def step(directory: Directory, event: Event, at: float, listening_since: float) 
         weights=slot.weights if event.weights is None else event.weights,
         first_weights=event.weights if slot.first_weights is None else slot.first_weights,
         phase=slot.phase if event.phase is None else event.phase,
-        activity=_activity(slot, event, at),
+        activity=_activity(slot, event, at), worked=_worked(slot, event.activity),
     )  # fmt: skip
     return _put(directory, renewed, seen=_shown(renewed) != _shown(slot))
 
@@ -223,6 +227,18 @@ def _activity(slot: Slot, event: Renew, at: float) -> Activity:
     return activity
 
 
+def _worked(slot: Slot, said: Activity | None) -> bool | None:
+    """Return whether it has finished anything since its first word of how far it is, which may be that of a checkpoint."""
+    if said is None or slot.worked:
+        return slot.worked
+    pairs = [
+        (getattr(slot.activity, name), value)
+        for name in ("tokens_total", "steps_total")
+        if (value := getattr(said, name)) is not None
+    ]
+    return any(before is not None and value > before for before, value in pairs) if pairs else slot.worked
+
+
 def _fence(directory: Directory, slot: Slot, event: Fence) -> Directory:
     if event.epoch is not None and event.epoch != slot.epoch:
         raise Refused("fenced", f"{slot.role} {slot.instance} is at epoch {slot.epoch} by now, not at {event.epoch}")
@@ -236,4 +252,4 @@ def _put(directory: Directory, slot: Slot, *, seen: bool) -> Directory:
 
 
 def _shown(slot: Slot) -> tuple[object, ...]:
-    return slot.epoch, slot.state, slot.endpoints, slot.weights, slot.phase
+    return slot.epoch, slot.state, slot.endpoints, slot.weights

@@ -39,17 +39,20 @@ class RoleWatch(SharedPoll):
                 self._versions.pop(job, None)
 
     def wake(self, job: str, version: int) -> None:
-        """Note a version that this process has written; called from any thread."""
-        self._loop.call_soon_threadsafe(self._note, {job: version})
+        """Note a version that this process has written; called from any thread. One that is not newer wakes no one."""
+        self._loop.call_soon_threadsafe(self._written, job, version)
 
-    def _note(self, versions: dict[str, int]) -> None:
-        self._versions.update({job: version for job, version in versions.items() if job in self._waiting})
-        self._wake_all()
+    def _written(self, job: str, version: int) -> None:
+        if job in self._waiting and version > self._versions.get(job, -1):
+            self._versions[job] = version
+            self._wake_all()
 
     def _is_waited(self) -> bool:
         return bool(self._waiting)
 
     async def _look(self) -> None:
         found = await asyncio.to_thread(self._directories.versions, frozenset(self._waiting))
-        if any(self._versions.get(job) != version for job, version in found.items()):
-            self._note(found)
+        changed = {job: version for job, version in found.items() if self._versions.get(job) != version}
+        if changed:
+            self._versions |= {job: version for job, version in changed.items() if job in self._waiting}
+            self._wake_all()

@@ -6,7 +6,11 @@ silence of the whole job: the first second after which nothing of it moves any m
 take minutes and a weight sync a step: no verdict may name a node, and nothing may be proposed. What is finished is kept, and a
 second call goes on.
 
-    python -m tests.acceptance.role_faults [--smallest] [--runs 3] [--healthy-minutes 20] [--only TEXT] [--again]
+With ``--recovered`` Faulthound alone restarts the role, by a policy, the signed webhook and the job's receiver. Right is then:
+the verdict's role was restarted and nothing else, *cured* was said, and not before work of the new instance was seen; the job
+goes on and its journal has lost and repeated nothing (docs/measured/role_recoveries.json).
+
+    python -m tests.acceptance.role_faults [--smallest] [--runs 3] [--healthy-minutes 20] [--only TEXT] [--again] [--recovered]
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from typing import Any
 import httpx
 
 from tests.bench.measure import REPOSITORY, provenance
+from tests.support.rl.recovering import allowed, recovered
 from tests.support.rl.rl_faults import FAULTS, HEALTHY, RlFault
 from tests.support.rl.running_rl import NODES, RunningRl, logs, node_of
 from tests.support.soak.site import Site, running
@@ -159,6 +164,16 @@ def totals(rows: list[dict[str, Any]], calm: list[dict[str, Any]]) -> dict[str, 
     }
 
 
+def recoveries(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many recovered as they should, and the median seconds from the fault to each stage."""
+    stages = dict.fromkeys(name for row in rows for name in row["seconds"])
+    known = {name: sorted(row["seconds"][name] for row in rows if name in row["seconds"]) for name in stages}
+    return {
+        "runs": len(rows), "right": sum(not row["wrong"] for row in rows),
+        "median_seconds": {name: seconds[len(seconds) // 2] for name, seconds in known.items()},
+    }  # fmt: skip
+
+
 def main() -> int:
     """Play what is not kept yet; print and keep each row; 0 only if the aims are met."""
     parser = argparse.ArgumentParser(description="Break roles of a real job.")
@@ -167,35 +182,47 @@ def main() -> int:
     parser.add_argument("--healthy-minutes", type=float, default=20.0)
     parser.add_argument("--only", default="", help="faults whose names have this text, or `healthy`")
     parser.add_argument("--again", action="store_true", help="play all anew")
+    parser.add_argument("--recovered", action="store_true", help="with restarts by Faulthound alone")
     options = parser.parse_args()
-    target = REPOSITORY / ("out" if options.smallest else "docs/measured") / "role_faults.json"
+    name = "role_recoveries.json" if options.recovered else "role_faults.json"
+    target = REPOSITORY / ("out" if options.smallest else "docs/measured") / name
     kept = json.loads(target.read_text()) if target.exists() and not (options.again or options.smallest) else {}
     rows, calm = kept.get("rows", []), kept.get("healthy", [])
-    chosen = FAULTS[:1] if options.smallest else [one for one in FAULTS if options.only in one.name]
+    faults = [one for one in FAULTS if not options.recovered or one.how != "slow"]  # which a restart does not cure
+    chosen = faults[:1] if options.smallest else [one for one in faults if options.only in one.name]
     wanted = [(fault, number) for number in range(1 if options.smallest else options.runs) for fault in chosen]
     done = {(row["fault"], row["run"]) for row in rows}
     command = " ".join(["python -m tests.acceptance.role_faults", *sys.argv[1:]])
 
     def keep() -> None:
         target.parent.mkdir(exist_ok=True)
-        found = provenance(command) | totals(rows, calm) | {"rows": rows, "healthy": calm}
+        said = recoveries(rows) if options.recovered else totals(rows, calm)
+        found = provenance(command) | said | {"rows": rows} | ({} if options.recovered else {"healthy": calm})
         target.write_text(json.dumps(found, indent=1) + "\n")
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that still ends what was started
     with (
         tempfile.TemporaryDirectory(prefix="role-faults-") as temporary,
-        running(Path(temporary) / "site", NODES) as site,
+        running(
+            Path(temporary) / "site", NODES, allowed(Path(temporary) / "site") if options.recovered else {}
+        ) as site,
     ):
         for fault, number in wanted:
             if (fault.name, number) in done:
                 continue
-            rows.append(played(fault, number, site, Path(temporary)))
+            if options.recovered:
+                rows.append(recovered(fault, number, site, Path(temporary), wait_until_trained, TOOL_SECONDS))
+            else:
+                rows.append(played(fault, number, site, Path(temporary)))
             print(json.dumps(rows[-1]), flush=True)
             keep()
-        if options.only in ("", "healthy") and not options.smallest and not calm:
+        if options.only in ("", "healthy") and not options.smallest and not calm and not options.recovered:
             calm.append(healthy(options.healthy_minutes, site, Path(temporary)))
             print(json.dumps(calm[-1]), flush=True)
             keep()
+    if options.recovered:
+        print(json.dumps(recoveries(rows), indent=1))
+        return 1 if any(row["wrong"] for row in rows) else 0
     said = totals(rows, calm)
     print(json.dumps(said, indent=1))
     right = said["role_right"] >= 0.95 * len(rows) and said["machine_right"] >= 0.9 * len(rows)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 from msgspec.structs import replace
 from sqlalchemy import delete
 
@@ -9,6 +12,7 @@ from analyzers.remediation.messages import Proposed
 from analyzers.remediation.types import Remediation
 from service.clock import now
 from service.remediation.repository import RemediationRepository
+from service.settings import Settings
 from service.store.database import Database
 from service.store.models import (
     Answer,
@@ -48,6 +52,24 @@ def forget_tokens(client: Client) -> None:
     client.service.tokens._forget()
     client.service.open_access._closed = False
     client.service.open_access.recheck()
+
+
+def write_shadow_cases(data: Path, example: Remediation) -> None:
+    """Store that shadow mode was right about thirty incidents, as it would have to be before a policy may act."""
+    data.mkdir(parents=True, exist_ok=True)
+    at = now() - 3_600  # retention would forget what is very old
+    database = Database(Settings(data=data).url())
+    database.migrate()
+    with database.transaction() as session:
+        for number in range(30):
+            one = replace(example, id=f"rem-{number:012x}", incident=f"inc-{number:012x}", proposed_at=at)
+            session.add(
+                ShadowCase(
+                    remediation=one.id, incident=one.incident, at=at, closed_at=at + 60, correct=True,
+                    document=msgspec.to_builtins(one),
+                )
+            )  # fmt: skip
+    database.close()
 
 
 def running(database: Database, job: str = JOB, nodes: tuple[str, ...] = NODES) -> None:

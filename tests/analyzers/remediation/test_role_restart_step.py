@@ -96,18 +96,39 @@ def seen(**more: Any) -> RoleFacts:
     return RoleFacts(instances=(rollout, RoleInstance(role="trainer", instance="0", epoch=1, weights=42)))
 
 
+def outcome(now: float = 10.0, restart: RoleRestart = RESTART, *, troubled: bool = False, **more: Any) -> str:
+    """Return what is said of rollout 2 after its restart."""
+    found = observe_role("rollout", restart, seen(**more), 0.0, now, troubled=troubled)
+    return "unknown yet" if found is None else found[0]
+
+
 def test_it_is_cured_when_it_is_back_and_works() -> None:
     """Under a higher epoch, with newer weights than the job had; one without weights by what the job does with it."""
-
-    def outcome(now: float = 10.0, **more: Any) -> str:
-        found = observe_role("rollout", RESTART, seen(**more), 0.0, now)
-        return "unknown yet" if found is None else found[0]
-
     assert outcome() == "cured"
     assert outcome(weights=None) == "cured"  # a reward: the job has done two steps since
     assert outcome(state="left", weights=None) == "cured"  # the job has ended
     assert outcome(epoch=7) == "unknown yet"
     assert outcome(weights=40) == "unknown yet"
-    assert outcome(epoch=7, now=BACK_SECONDS) == outcome(weights=40, now=BACK_SECONDS) == "not_cured"
+    assert outcome(epoch=7, now=BACK_SECONDS) == outcome(weights=40, now=BACK_SECONDS, troubled=True) == "not_cured"
     assert outcome(state="lost") == "not_cured"
     assert outcome(epoch=7, state="lost") == "unknown yet"  # the old one: it is fenced
+
+
+def test_it_is_not_cured_before_work_of_it_was_seen() -> None:
+    """By its own counters where it has any. Weights that it began with are its checkpoint's; unknown steps show nothing."""
+    assert outcome(worked=False) == "unknown yet"  # it has the newest weights, and has generated nothing
+    assert outcome(worked=True, weights=40) == "cured"
+    assert outcome(weights=43, first_weights=43) == "unknown yet"  # the job went on before it was restarted
+    assert outcome(weights=44, first_weights=43) == "cured"
+    blind = RoleRestart(instance="2", epochs={"2": 7})  # nobody stated a step
+    assert outcome(restart=blind, weights=None) == outcome(restart=blind, weights=None, worked=False) == "unknown yet"
+    assert outcome(restart=blind, weights=None, state="left") == "unknown yet"
+    assert outcome(restart=blind, weights=None, worked=True) == "cured"
+    assert outcome(restart=blind, weights=3, first_weights=2) == "cured"
+
+
+def test_one_that_is_back_and_shows_no_work_has_failed_only_with_its_incident_open() -> None:
+    """A step of twenty minutes shows nothing in ten; where the trouble lasts beside it, it was not cured."""
+    for known in ({"worked": False}, {"weights": 40}, {"weights": 43, "first_weights": 43}):
+        assert outcome(now=BACK_SECONDS, **known) == "unknown"
+        assert outcome(now=BACK_SECONDS, troubled=True, **known) == "not_cured"

@@ -69,6 +69,8 @@ def test_a_lost_answer_is_no_second_registration() -> None:
     assert (_the(again).epoch, again.version, _the(again).renewed_at) == (1, 1, 5.0)
     trained = roles.step(again, Renew(role="rollout", instance="3", epoch=1, weights=7), 6.0, 0.0)
     assert (_the(trained).weights, trained.version) == (7, 2)
+    phased = roles.step(trained, Renew(role="rollout", instance="3", epoch=1, phase="generate"), 7.0, 0.0)
+    assert (_the(phased).phase, phased.version) == ("generate", 2)
 
 
 def test_a_service_that_was_away_ends_no_lease() -> None:
@@ -91,6 +93,18 @@ def test_a_process_that_left_stays_out() -> None:
     assert _refusal(left, Renew(role="rollout", instance="3", epoch=1), 2.0).kind == "fenced"
     assert roles.step(left, Leave(role="rollout", instance="3", epoch=1), 2.0, 0.0) is left
     assert _the(roles.step(left, _register("b"), 2.0, 0.0)).epoch == 2
+
+
+def test_work_is_a_counter_that_grows_under_the_present_epoch() -> None:
+    """Its first word may be that of a checkpoint; one that states no counter says nothing; a replacement begins anew."""
+    said = (None, 40, 40, 41, 41)
+    directory, seen = _held(), []
+    for steps in said:
+        does = roles.Activity(steps_total=steps)
+        directory = roles.step(directory, Renew(role="rollout", instance="3", epoch=1, activity=does), 1.0, 0.0)
+        seen.append(_the(directory).worked)
+    assert seen == [None, False, False, True, True]
+    assert _the(roles.step(directory, _register("b"), 99.0, 0.0)).worked is None
 
 
 class Peer:

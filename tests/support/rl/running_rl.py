@@ -30,7 +30,8 @@ def node_of(role: str, instance: str) -> str:
 class RunningRl:
     """One job of two trainers, four rollouts, a reward, a tool and a controller."""
 
-    def __init__(self, name: str, folder: Path, site: Site, tool_seconds: float) -> None:
+    def __init__(self, name: str, folder: Path, site: Site, tool_seconds: float, secret: Path | None = None) -> None:
+        """Start it. ``secret``: of the signed webhook by which Faulthound restarts its roles; else nothing does."""
         self.name, self.folder, self._site = name, folder, site
         self.orders = folder / "orders"
         self.orders.mkdir(parents=True)
@@ -47,10 +48,17 @@ class RunningRl:
             tool_seconds=tool_seconds,
         )
         self.job = launch.planned(options)
+        self.port = 0
+        if secret is not None:
+            receiver: Any = import_module("receiver")
+            own = receiver.Receiver(site.url, "", name, secret, self.job.restart_fenced, self.job.restart_all)
+            self.job.receiver, self.port = own, own.listen(0)
         self.job.start(self.job.members)
 
     def settle(self) -> None:
-        """Let the processes, and what descends from them, appear on their nodes; those that are gone disappear."""
+        """Let processes, and what descends from them, appear on their nodes, and the gone disappear. Restarts are done."""
+        if self.job.receiver is not None:
+            self.job.receiver.turn()
         for member in self.job.members:
             with suppress(psutil.Error):
                 process = psutil.Process(member.process.pid)

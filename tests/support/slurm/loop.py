@@ -23,10 +23,9 @@ import httpx
 import msgspec
 
 from analyzers.remediation.types import Remediation
-from service.store.database import Database
-from service.store.models import ShadowCase
 from tests.support.jobs import faults, live
 from tests.support.jobs.farm import Farm
+from tests.support.remediation_rows import write_shadow_cases
 from tests.support.slurm.cluster import SlurmCluster, SlurmFailed, slurm
 
 TRAIN = Path(__file__).resolve().parents[1] / "jobs"
@@ -55,6 +54,10 @@ mode = "{mode}"
 least_probability = 0.5
 least_precision = 0.8
 """
+SHADOWED = Remediation(
+    id="", incident="", verdict_version=1, job="before", attempt=0, kind="evict", nodes=("gpu9",), fault_class="stopped",
+    symptom="hang", probability=0.95, why="", proposed_at=0.0, mode="shadow", rule="machines",
+)  # fmt: skip
 SCRIPT = """\
 #!/bin/bash
 #SBATCH --job-name={job}
@@ -156,7 +159,7 @@ class Training:
 def loop(folder: Path, mode: str = "automatic") -> Iterator[Loop]:
     """Run everything. ``mode``: of the policy; shadow mode has shown before that an automatic one may act."""
     (folder / "policy.toml").write_text(POLICY.format(mode=mode))
-    _seen_in_shadow(folder / "cluster" / "data")
+    write_shadow_cases(folder / "cluster" / "data", SHADOWED)
     with ExitStack() as stack:
         cluster = stack.enter_context(slurm(folder / "slurm"))
         with _environment(FAULTHOUND_POLICY=str(folder / "policy.toml")):
@@ -352,30 +355,6 @@ def _runs_without(job: Training, node: str) -> bool:
 def _verdicts(on: Loop, job: str) -> list[float]:
     rows = on.nodes.get(f"/v1/incidents?job={job}")["items"]
     return [row["verdict"]["at"] for row in rows if row["verdict"]]
-
-
-def _seen_in_shadow(data: Path) -> None:
-    """Store that shadow mode was right about thirty incidents, as it would have to be before a policy may act."""
-    from service.settings import Settings
-
-    data.mkdir(parents=True)
-    at = time.time() - 3_600  # retention would forget what is very old
-    database = Database(Settings(data=data).url())
-    database.migrate()
-    with database.transaction() as session:
-        for number in range(30):
-            one = Remediation(
-                id=f"rem-{number:012x}", incident=f"inc-{number:012x}", verdict_version=1, job="before", attempt=0,
-                kind="evict", nodes=("gpu9",), fault_class="stopped", symptom="hang", probability=0.95, why="",
-                proposed_at=at, mode="shadow", rule="machines",
-            )  # fmt: skip
-            document = msgspec.to_builtins(one)
-            session.add(
-                ShadowCase(
-                    remediation=one.id, incident=one.incident, at=at, closed_at=at + 60, correct=True, document=document
-                )
-            )
-    database.close()
 
 
 @contextmanager

@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -33,7 +34,8 @@ def free_port() -> int:
 class Site:
     """The processes that watch, each in the state in which it is told to be."""
 
-    def __init__(self, folder: Path, nodes: Sequence[str]) -> None:
+    def __init__(self, folder: Path, nodes: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._variables = variables
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.farm, self.port = folder, Farm(folder / "nodes", nodes), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -41,7 +43,7 @@ class Site:
 
     def start_service(self) -> None:
         """Start it on its port, with its data."""
-        own = {"FAULTHOUND_DATA": str(self.folder / "data"), "FAULTHOUND_LOG_JSON": "1"}
+        own = {"FAULTHOUND_DATA": str(self.folder / "data"), "FAULTHOUND_LOG_JSON": "1"} | dict(self._variables)
         self._start("service", "service.cli", ["serve", "--port", str(self.port)], own)
 
     def wait_for_service(self) -> None:
@@ -105,9 +107,9 @@ class Site:
 
 
 @contextmanager
-def running(folder: Path, nodes: Sequence[str]) -> Iterator[Site]:
-    """Run a service and the agents; end them all."""
-    site = Site(folder, nodes)
+def running(folder: Path, nodes: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})) -> Iterator[Site]:
+    """Run a service and the agents; end them all. ``variables``: of the service's environment."""
+    site = Site(folder, nodes, variables)
     try:
         site.start_service()
         site.wait_for_service()

@@ -1,0 +1,50 @@
+"""Those who wait for a change of a directory: a heartbeat wakes none of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.roles.directory import Register, Renew
+from service.roles.repository import RoleDirectories
+from service.roles.watching import RoleWatch
+from service.store.database import Database
+
+pytestmark = pytest.mark.system
+JOB = "rl"
+
+
+class Counted(RoleWatch):
+    """Counts how often all who wait are woken."""
+
+    woken = 0
+
+    def _wake_all(self) -> None:
+        self.woken += 1
+        super()._wake_all()
+
+
+def test_a_change_wakes_those_who_wait_and_a_phase_wakes_nobody(database: Database) -> None:
+    """A thousand instances change their phases by the second; their peers need epochs, endpoints and weights."""
+    directories = RoleDirectories(database, lambda: 100.0)
+    first, _ = directories.take(JOB, Register(role="rollout", instance="0", process="a"), "x")
+
+    async def watched() -> tuple[int, bool, int]:
+        watch = Counted(directories)
+        waiting = asyncio.create_task(watch.wait(JOB, first.version, 20.0))
+        await asyncio.sleep(0.7)  # one query
+        watch.woken = 0
+        for phase in ("generate", "wait", "generate"):
+            slot, _ = directories.take(JOB, Renew(role="rollout", instance="0", epoch=1, phase=phase), "x")
+            watch.wake(JOB, slot.version)
+        await asyncio.sleep(0.7)
+        by_phases, ended = watch.woken, waiting.done()
+        slot, _ = directories.take(JOB, Renew(role="rollout", instance="0", epoch=1, weights=7), "x")
+        watch.wake(JOB, slot.version)
+        await waiting
+        by_weights = watch.woken
+        await watch.close()
+        return by_phases, ended, by_weights
+
+    assert asyncio.run(watched()) == (0, False, 1)
