@@ -87,6 +87,9 @@ class RoleRestart(msgspec.Struct, frozen=True, kw_only=True):
     gives: Annotated[tuple[str, ...], doc("Rollouts that end, because the role is started on their machine.")] = ()
     step: Annotated[int | None, doc("How many steps the job had done; null: unknown.")] = None
     number: Annotated[int, doc("Which restart of the role in this attempt it is, from 1.")] = 1
+    at_work: Annotated[
+        float | None, doc("The share of the job's machines whose rollouts go on meanwhile; null: none are registered.")
+    ] = None
 
 
 class RoleOption(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,13 +111,15 @@ def role_options(verdict: Verdict, facts: RoleFacts) -> Iterator[RoleOption]:
         nodes=tuple(sorted({one.node for one in chosen if one.node is not None})),
         step=facts.step,
         number=1 + sum(one.role == role for one in facts.past),
+        at_work=share_at_work(chosen, (), facts),
     )
     bar = explain_whole_job(role, chosen, facts)
     yield RoleOption(role=role, restart=restart, bar=bar)
     out = set(verdict.action.nodes) if verdict.action.kind in TAKES_NODES else set[str]()
     if leaves := tuple(node for node in restart.nodes if node in out):
         onto, gives, problem = _place(role, leaves, facts)
-        moved = msgspec.structs.replace(restart, leaves=leaves, onto=onto, gives=gives)
+        at_work = share_at_work(chosen, gives, facts)
+        moved = msgspec.structs.replace(restart, leaves=leaves, onto=onto, gives=gives, at_work=at_work)
         yield RoleOption(role=role, restart=moved, bar=bar or problem)
 
 
@@ -147,6 +152,23 @@ def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFact
     if facts.step is not None and facts.step in came_back:
         return f"{role} fails for the second time after step {facts.step}"
     return ""
+
+
+def share_at_work(chosen: Collection[RoleInstance], gives: Collection[str], facts: RoleFacts) -> float | None:
+    """Return the share of the machines whose rollouts go on while these instances are restarted; None: nothing is known.
+
+    Machines of trainers and rollouts count. One that several of them share counts by its rollouts that go on; where an
+    instance's machine is unknown it has one of its own. [RobustRL, arXiv 2512.22492: ETTR during a partial recovery]
+    """
+    machines: dict[object, list[bool]] = {}
+    for one in facts.instances:
+        if one.state == "left" or (one.role != ROLLOUT and _plain(one.role) not in GROUPED):
+            continue
+        stays = one.role == ROLLOUT and one.serving and one not in chosen and one.instance not in gives
+        machines.setdefault(one.node or (one.role, one.instance), []).append(stays)
+    if not machines:
+        return None
+    return sum(sum(stays) / len(stays) for stays in machines.values()) / len(machines)
 
 
 def reserve_of(leaving: str, facts: RoleFacts) -> list[tuple[str, tuple[str, ...]]]:

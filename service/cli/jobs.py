@@ -59,7 +59,7 @@ def list_jobs(
 
 @command(jobs)
 def show(connection: Connection, job: Job) -> Answer:
-    """Show a job: its steps, rhythm and witnesses, its attempts, its roles, and where the ranks of the newest attempt run.
+    """Show a job: steps, rhythm and witnesses, time in training, attempts, roles, and where the newest attempt's ranks run.
 
     \b
     Examples:
@@ -70,15 +70,19 @@ def show(connection: Connection, job: Job) -> Answer:
     ranks = list(connection.all(resource("jobs", job, "ranks")))
     progress = connection.find(resource("jobs", job, "progress"))
     roles = connection.find(resource("jobs", job, "roles"))
+    costs = connection.find(resource("jobs", job, "downtime"))
+    ettr = None if costs is None else costs["ettr"]
 
     def show_all() -> None:
         _print_job(document, ranks)
+        if ettr is not None and ettr["cumulative"] is not None:
+            _print_ettr(ettr)
         if progress is not None:
             print_progress(progress)
         if roles is not None:
             print_roles(roles)
 
-    return Answer({**document, "ranks": ranks, "progress": progress, "roles": roles}, show_all)
+    return Answer({**document, "ranks": ranks, "progress": progress, "roles": roles, "ettr": ettr}, show_all)
 
 
 @command(jobs)
@@ -197,6 +201,18 @@ def steps_lines(steps: Mapping[str, Any] | None, unicode: bool) -> Iterator[str]
         line = f"  {sparkline.text(recent)}" if unicode else ""
         longest = f"the longest {steps['longest_seconds']:.3g} s"
         yield f"{steps['median_seconds']:.3g} s a step (median of the last {len(recent)} reports; {longest}){line}"
+
+
+def _print_ettr(ettr: dict[str, float | None]) -> None:
+    """Print the share of its time that a job has trained."""
+
+    def shown(ending: str) -> str:
+        hour = ettr[f"sliding_hour{ending}"]
+        return f"{ettr[f'cumulative{ending}']:.1%}" + ("" if hour is None else f", {hour:.1%} in the last hour")
+
+    print_lines(["", f"in training (ETTR): {shown('')} of its time"])
+    if ettr["cumulative_partial"] != ettr["cumulative"]:
+        print_lines([f"  with the machines at work while one role was restarted: {shown('_partial')}"])
 
 
 def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> None:

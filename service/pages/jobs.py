@@ -1,4 +1,4 @@
-"""``/jobs/{job}``: how far a job is, how long its steps take, its incidents, its attempts and where its ranks run."""
+"""``/jobs/{job}``: how far a job is, how long its steps take, how much it trains, its incidents, attempts and places."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from sqlalchemy.orm import Session
 
 from service.api import fields
 from service.api import incident_documents as documents
-from service.api.resources import jobs
+from service.api.resources import downtime, jobs
 from service.api.resources.job_progress import newest_progress
 from service.api.state import service_of
+from service.clock import now
 from service.pages import incidents
 from service.pages.rendering import response
 from service.pages.routes import Pause
@@ -45,6 +46,7 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         known = session.get(Job, job) is not None or not found
         document = jobs.shown(service, session, job) if known else _forgotten(job, found)
         places, stopped, progress = _places(session, job), stops(session), newest_progress(session, job)
+        ettr = downtime.ettr_of(*downtime.ledgers(session, job, now()))
     directory = service.roles.read(job)
     roles = sorted(directory.slots.values(), key=by_instance) if directory is not None else []
     recent = document.steps.recent_seconds if document.steps else ()
@@ -53,7 +55,7 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         "job.html", twin, visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
         attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
-        progress=progress, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
+        progress=progress, ettr=ettr, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
         roles=roles[:MOST_ROLES], more_roles=len(roles) - MOST_ROLES,
         line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
     )  # fmt: skip

@@ -18,10 +18,12 @@ from service.api.resources.jobs import found
 from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
-from service.store.models import Attempt, Downtime, Incident
-from service.store.training_time import Span, measure
+from service.remediation.rows import parse_row
+from service.store.models import Attempt, Downtime, Incident, Remediation
+from service.store.training_time import Span, TrainingTime, measure
 
 HOUR_SECONDS = 3_600.0
+UNDER_WAY = frozenset({"executing", "verifying"})
 STILL_SECONDS = 180.0  # an attempt seen so lately still runs: it is seen once a minute, and written within another
 
 router = Router("jobs")
@@ -32,6 +34,14 @@ class Ettr(msgspec.Struct, frozen=True, kw_only=True):
 
     cumulative: Annotated[float | None, doc("Since the beginning of the first attempt that the store still has.")]
     sliding_hour: Annotated[float | None, doc("Of the last hour.")]
+    cumulative_partial: Annotated[
+        float | None,
+        doc(
+            "`cumulative`, with the time of each restart of one role counted by the share of the machines whose rollouts "
+            "go on (`at_work` of `role_restart`); without such restarts the same."
+        ),
+    ] = None
+    sliding_hour_partial: Annotated[float | None, doc("The same of the last hour.")] = None
 
 
 class DowntimePage(paging.Page[DowntimeDocument], frozen=True, kw_only=True):
@@ -43,6 +53,9 @@ class DowntimePage(paging.Page[DowntimeDocument], frozen=True, kw_only=True):
         float, doc("From the beginning of the first attempt that the store still has to the job's end, or to now.")
     ]
     training_seconds: Annotated[float, doc("Those of them in which an attempt ran and no incident stopped it.")]
+    partial_seconds: Annotated[
+        float, doc("Of the others, what restarts of one role count by their machines at work.")
+    ] = 0.0
 
 
 @router.get(
@@ -61,13 +74,25 @@ def get_downtime(
     with service_of(request).database.session() as session:
         found(session, job)
         rows, following = paging.cut(session.scalars(query).all(), limit, lambda row: (row.onset_at, row.incident))
-        downtimes = _downtimes(session, job)
-        attempts = _attempts(session, job, [stood.since for stood in downtimes], at)
-    whole, hour = (measure(attempts, downtimes, since, at) for since in (0.0, at - HOUR_SECONDS))
+        whole, hour = ledgers(session, job, at)
     return DowntimePage(
-        items=tuple(map(downtime_document, rows)), next=following, as_of=at,
-        ettr=Ettr(cumulative=whole.ettr, sliding_hour=hour.ettr), wall_seconds=whole.wall_seconds,
-        training_seconds=whole.training_seconds,
+        items=tuple(map(downtime_document, rows)), next=following, as_of=at, ettr=ettr_of(whole, hour),
+        wall_seconds=whole.wall_seconds, training_seconds=whole.training_seconds, partial_seconds=whole.partial_seconds,
+    )  # fmt: skip
+
+
+def ledgers(session: Session, job: str, at: float) -> tuple[TrainingTime, TrainingTime]:
+    """Return how much of its time a job has trained: of all of it, and of the last hour."""
+    downtimes, partial = _downtimes(session, job), _partial(session, job)
+    attempts = _attempts(session, job, [stood.since for stood in downtimes], at)
+    return measure(attempts, downtimes, 0.0, at, partial), measure(attempts, downtimes, at - HOUR_SECONDS, at, partial)
+
+
+def ettr_of(whole: TrainingTime, hour: TrainingTime) -> Ettr:
+    """Return the ratios of two ledgers."""
+    return Ettr(
+        cumulative=whole.ettr, sliding_hour=hour.ettr, cumulative_partial=whole.partial_ettr,
+        sliding_hour_partial=hour.partial_ettr,
     )  # fmt: skip
 
 
@@ -91,3 +116,14 @@ def _downtimes(session: Session, job: str) -> Sequence[Span]:
     query = select(Downtime.onset_at, Downtime.first_good_at, Incident.closed_at)
     rows = session.execute(query.join(Incident, Incident.id == Downtime.incident).where(Downtime.job == job))
     return [Span(since, closed_at if good_at is None else good_at) for since, good_at, closed_at in rows]
+
+
+def _partial(session: Session, job: str) -> list[tuple[Span, float]]:
+    """Return the restarts of one role, from their beginning until their outcome was seen, each with its share at work."""
+    found = session.scalars(select(Remediation).where(Remediation.job == job, Remediation.kind == "restart_role"))
+    known = [one for row in found if (one := parse_row(row)) is not None and one.role_restart is not None]
+    return [
+        (Span(one.began_at, None if one.status in UNDER_WAY else one.changed_at), one.role_restart.at_work)
+        for one in known
+        if one.began_at is not None and one.role_restart is not None and one.role_restart.at_work is not None
+    ]

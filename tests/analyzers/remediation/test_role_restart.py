@@ -73,6 +73,24 @@ def test_a_lost_rollout_is_restarted_alone_on_its_machine() -> None:
     assert "restarting rollout 2" in chosen.why
 
 
+def test_a_restart_says_how_many_machines_go_on() -> None:
+    """Of six machines of trainers and rollouts: all rollouts', all but its own, or all but the one that it takes."""
+
+    def at_work(verdict: Verdict, facts: RoleFacts = FACTS) -> list[float | None]:
+        return [one.restart.at_work for one in role_options(verdict, facts)]
+
+    assert at_work(judged("trainer", 1, "t1")) == [pytest.approx(4 / 6)]
+    assert at_work(judged("rollout", 2, "r2")) == [pytest.approx(3 / 6)]
+    assert at_work(judged("reward", 0, "c0")) == [pytest.approx(4 / 6)]
+    assert at_work(judged("trainer", 1, "t1", "evict")) == [pytest.approx(4 / 6), pytest.approx(3 / 6)]
+    here = replace(FACTS, instances=tuple(replace(one, node="n0") for one in FACTS.instances))
+    assert at_work(judged("trainer", 1, "n0"), here) == [pytest.approx(4 / 6)]  # on one machine by its instances
+    unknown = replace(FACTS, instances=tuple(replace(one, node=None) for one in FACTS.instances))
+    assert at_work(judged("trainer", 1, "t1"), unknown) == [pytest.approx(4 / 6)]
+    alone = replace(FACTS, instances=tuple(one for one in FACTS.instances if one.role == "reward"))
+    assert at_work(judged("reward", 0, "c0"), alone) == [None]
+
+
 def test_the_ranks_of_a_trainer_are_restarted_together() -> None:
     """They are one process group; the rollouts are not among them."""
     chosen = plan(judged("trainer", 1, "t1"))

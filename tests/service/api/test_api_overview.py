@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from analyzers.remediation.role_restart import RoleRestart
+from analyzers.remediation.types import Remediation
+from service.remediation import rows
 from service.store.models import Alarm, Attempt, Cursor, Downtime, Job
 from tests.support.incident_rows import JOB, seed
 from tests.support.served import Client, an_event, served
@@ -107,8 +110,35 @@ def test_a_job_that_has_ended_grows_no_older(client: Client) -> None:
 
     ledger = client.get("/v1/jobs/ns/job/downtime").json()
 
-    assert ledger["ettr"] == {"cumulative": pytest.approx(0.9), "sliding_hour": None}
+    ratios = {"cumulative": pytest.approx(0.9), "sliding_hour": None}
+    assert ledger["ettr"] == {**ratios, **{f"{name}_partial": ratio for name, ratio in ratios.items()}}
     assert client.get("/v1/jobs/none/downtime").status_code == 404
+
+
+def test_rollouts_that_go_on_count_while_a_role_is_restarted(client: Client) -> None:
+    """Of a downtime of ten minutes the restart of the trainer took five, in which four machines of six went on."""
+    at = time.time()
+    trained(client, (at - 2_000, at))
+    seed(client.service.database, "inc-a", at=at - 1_000, closed_at=at - 400)
+    cost(client, "inc-a", onset_at=at - 1_000, first_good_at=at - 400)
+    restart = RoleRestart(epochs={"0": 3, "1": 4}, at_work=4 / 6)
+    one = Remediation(
+        id="rem-1", incident="inc-a", verdict_version=1, job=JOB, attempt=1, kind="restart_role", nodes=(), role="trainer",
+        fault_class="role_lost", symptom="crash", probability=0.9, why="", proposed_at=at - 950, began_at=at - 900,
+        changed_at=at - 600, status="done", outcome="cured", role_restart=restart,
+    )  # fmt: skip
+    with client.service.database.transaction() as session:
+        rows.write_remediation(session, one)
+
+    ledger = client.get(f"/v1/jobs/{JOB}/downtime").json()
+
+    assert ledger["training_seconds"] == pytest.approx(2_000 - 600, abs=5)
+    assert ledger["partial_seconds"] == pytest.approx(200, abs=1)
+    assert ledger["ettr"]["cumulative"] == pytest.approx(0.7, abs=0.01)
+    assert ledger["ettr"]["cumulative_partial"] == pytest.approx(0.8, abs=0.01)
+    shown = client.get(f"/jobs/{JOB}").text
+    assert "<dd>70.0 %</dd>" in shown
+    assert "<dd>80.0 %, 80.0 % in the last hour</dd>" in shown
 
 
 def test_alarms_are_listed_until_they_are_over(client: Client) -> None:

@@ -59,6 +59,30 @@ def test_a_ratio_is_a_ratio(attempts: list[Span], downtimes: list[Span], since: 
     assert ledger.ettr is None or 0 <= ledger.ettr <= 1
 
 
+@pytest.mark.system
+@given(
+    spans(),
+    spans(),
+    st.lists(st.tuples(instants, instants, st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=4),
+    instants,
+)
+def test_restarts_of_a_role_give_back_the_machines_at_work(
+    attempts: list[Span], downtimes: list[Span], drawn: list[tuple[int, int, float]], since: int
+) -> None:
+    """For any restarts, overlapping or not, it is what the seconds give; it never exceeds what the downtimes took."""
+    partial = [(Span(min(a, b), max(a, b)), share) for a, b, share in drawn]
+    ledger = measure(attempts, downtimes, since, NOW, partial)
+
+    expected = 0.0
+    for second in range(since, NOW):
+        shares = [share for span, share in partial if covers(span, second)]
+        stood = any(covers(one, second) for one in downtimes) and any(covers(one, second) for one in attempts)
+        expected += min(shares) if shares and stood else 0.0
+    assert ledger.partial_seconds == pytest.approx(expected)
+    assert ledger.training_seconds == measure(attempts, downtimes, since, NOW).training_seconds
+    assert ledger.partial_ettr is None or 0 <= (ledger.ettr or 0) <= ledger.partial_ettr <= 1
+
+
 @pytest.mark.parametrize(
     ("attempts", "downtimes", "since", "expected"),
     [
