@@ -1,4 +1,4 @@
-"""``/jobs/{job}``: how far a job is, how long its steps take, how much it trains, its incidents, attempts and places."""
+"""``/jobs``: all known jobs; ``/jobs/{job}``: one job's steps, share of time trained, incidents, attempts and places."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from service.api import fields
 from service.api import incident_documents as documents
 from service.api.resources import downtime, jobs
+from service.api.resources import now as current
 from service.api.resources.job_progress import newest_progress
 from service.api.state import service_of
 from service.clock import now
@@ -28,12 +29,26 @@ from service.store.models import Incident, Job, Placement
 from service.store.placements import is_newest
 
 MOST_INCIDENTS = 20
+MOST_JOBS = 500
 MOST_NODES = 200
 MOST_PAUSES = 8
 MOST_ROLES = 200
 LINE_WIDTH, LINE_HEIGHT = 480, 48
 
 router = APIRouter(include_in_schema=False)
+
+
+@router.get("/jobs", response_class=HTMLResponse)
+def jobs_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResponse:
+    """Show the jobs that are known, by name: their state, steps and open incidents."""
+    service = service_of(request)
+    with service.database.session() as session:
+        is_open = session.scalars(select(Incident).where(Incident.closed_at.is_(None))).all()
+        found, stopped = current.jobs_seen(service, session, 0.0, MOST_JOBS, is_open), stops(session)
+    return response(
+        "jobs.html", "/v1/jobs", visitor=visitor, stops=stopped, goes_on=True, paused=pause, jobs=found,
+        more=len(found) == MOST_JOBS, running_seconds=current.RUNNING_SECONDS,
+    )  # fmt: skip
 
 
 @router.get("/jobs/{job:path}", response_class=HTMLResponse)

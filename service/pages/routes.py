@@ -1,4 +1,4 @@
-"""The pages' addresses: ``/``, ``/incidents/{id}``, ``/remediations``, ``/holds``, ``/nodes``; and those their forms go to."""
+"""Addresses of pages: ``/``, ``/incidents/{id}``, ``/remediations``, ``/holds``, ``/nodes``; and those their forms go to."""
 
 from __future__ import annotations
 

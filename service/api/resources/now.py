@@ -111,15 +111,18 @@ def document(service: Service) -> NowDocument:
             open=session.scalar(select(func.count()).select_from(Incident).where(going_on)) or 0,
             incidents=tuple(shown.summary(*row) for row in open_now),
             closed=tuple(shown.summary(*row) for row in last),
-            jobs=_jobs(service, session, at, [row[0] for row in open_now]),
+            jobs=jobs_seen(service, session, at - RUNNING_SECONDS, MOST_JOBS, [row[0] for row in open_now]),
             sight=_sight(session, at),
             alarms=tuple(map(alarm_document, alarms)),
         )
 
 
-def _jobs(service: Service, session: Session, at: float, open_now: Sequence[Incident]) -> tuple[RunningJob, ...]:
-    recent = select(Job.name, Job.last_seen_at).where(Job.last_seen_at >= at - RUNNING_SECONDS)
-    rows = session.execute(recent.order_by(Job.last_seen_at.desc()).limit(MOST_JOBS))
+def jobs_seen(
+    service: Service, session: Session, since: float, most: int, open_now: Sequence[Incident]
+) -> tuple[RunningJob, ...]:
+    """Return the jobs that were seen after an instant, by name: of more than ``most`` those that were seen last."""
+    recent = select(Job.name, Job.last_seen_at).where(Job.last_seen_at >= since)
+    rows = session.execute(recent.order_by(Job.last_seen_at.desc(), Job.name).limit(most))
     seen = {row.name: row.last_seen_at for row in rows}
     runs = select(Attempt.job, Attempt.number, Attempt.world_size).where(Attempt.job.in_(seen)).order_by(Attempt.number)
     newest = {job: (number, size) for job, number, size in session.execute(runs)}

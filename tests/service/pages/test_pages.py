@@ -92,7 +92,7 @@ def page(client: Client, path: str) -> Page:
 
 
 INCIDENTS = (f"/incidents/{ID}", f"/incidents/{SILENT}", f"/incidents/{CLOSED}", f"/incidents/{FLEET}")
-PATHS = ("/", *INCIDENTS, "/jobs/llama-8b", f"/jobs/{JOB}", "/remediations", "/holds", "/nodes")
+PATHS = ("/", *INCIDENTS, "/jobs/llama-8b", f"/jobs/{JOB}", "/jobs", "/remediations", "/holds", "/nodes")
 
 
 def test_the_first_page_says_what_goes_on(client: Client) -> None:

@@ -12,6 +12,7 @@ from collectors.records import Members, Placement
 from service.clock import now
 from service.engine import learned
 from service.packaged_knowledge import load
+from service.store.models import Job
 from tests.support import incident_rows
 from tests.support.served import Client, served
 from tests.support.watched_jobs import START, WatchedJob, step_record, watched
@@ -39,6 +40,26 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
             learned.write(session, learned.Learned().due(state, START + 2_400.0))
         client.eventually("/v1/jobs/llama", lambda document: document["steps"])
         yield client
+
+
+def test_jobs_are_listed_with_state_steps_and_incident(client: Client) -> None:
+    """By name, one that is seen no more included; each leads to its page, and the front page to the list."""
+    with client.service.database.transaction() as session:
+        session.add(Job(name="finished", first_seen_at=START, last_seen_at=START, version=0))
+    shown = client.get("/jobs").text
+    rows = {row.partition("</a>")[0].rpartition(">")[2]: row for row in shown.split("<tr><td>")[1:]}
+
+    assert sorted(rows) == ["finished", "llama", "run", "team/a &lt;script&gt;1&lt;/script&gt;"]
+    assert ">not seen</span>" in rows["finished"]
+    assert ">running</span>" in rows["run"]
+    assert [
+        word
+        for word in (">in trouble</span>", ">28</td>", ">1 s</td>", "inc-0123456789ab")
+        if word not in rows["llama"]
+    ] == []
+    assert 'href="/jobs/llama"' in rows["llama"]
+    assert 'href="/v1/jobs" rel="alternate"' in shown
+    assert client.get("/").text.count('<a href="/jobs">') == 2
 
 
 def test_steps_are_numbers_and_a_line(client: Client) -> None:
