@@ -308,9 +308,11 @@ def _wrong_verdicts(outcome: Outcome) -> Iterator[str]:
 
 def _wrong_action(trial: Trial, documents: list[dict[str, Any]]) -> Iterator[str]:
     action, guilty = documents[-1]["action"], sorted({trial.scenario.host_of(rank) for rank in trial.scenario.culprits})
-    # Two at once leave each the less sure: to have both probed, and nobody else, is right too.
-    enough = ("evict",) if len(trial.scenario.culprits) == 1 else ("evict", "probe")
-    if trial.evicts and (action["kind"] not in enough or sorted(action["nodes"]) != guilty):
+    # Two at once leave each the less sure: to have both probed, or the one evicted that two looks have seen, is right too.
+    several = len(trial.scenario.culprits) > 1
+    enough, asked = ("evict", "probe") if several else ("evict",), sorted(action["nodes"])
+    complete = asked == guilty or (several and action["kind"] == "evict" and set(asked) < set(guilty) and asked)
+    if trial.evicts and (action["kind"] not in enough or not complete):
         yield f"the newest action is {action['kind']} {action['nodes']}, not evict {guilty}"
     # Of a stopped process one look is enough where an ordinary run of the agent has seen it stopped before.
     if trial.evicts and trial.scenario.fault != "sigstop" and documents[0]["action"]["kind"] in EVICTIONS:
