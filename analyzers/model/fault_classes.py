@@ -313,6 +313,35 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("switch_flapping", by, ("network",), "probe", "ports of several nodes went down together")
 
 
+def _slow() -> Iterator[FaultClass]:
+    by = ("slow",)
+    runs: tuple[Trait, ...] = ("job_may_run",)
+    yield FaultClass(
+        "slow_worker", by, ("machine",), "evict", "it takes longer for the same work than its peers",
+        proof="its own operations take longer than those of every peer with the same work, and the job waits for it",
+    )  # fmt: skip
+    yield FaultClass("slow_together", by, ("unknown",), "none", "many workers take longer at once")
+    yield FaultClass(
+        "slow_undecided", by, ("unknown",), "none", "workers of one duty differ, and nothing shows which is slow"
+    )
+    yield FaultClass(
+        "slow_stage", by, ("imbalance",), "none", "a pipeline stage has more work than the others",
+        advice="no machine is at fault: give the stage fewer layers",
+    )  # fmt: skip
+    yield FaultClass(
+        "slow_data", by, ("data",), "none", "some microbatches have more work than others",
+        advice="no machine is at fault: balance the lengths of sequences over microbatches and replicas",
+    )  # fmt: skip
+    yield FaultClass(
+        "latent_worker", by, ("none",), "none", "a slow worker for which the job does not wait", traits=runs
+    )
+    yield FaultClass("unlike_machines", by, ("none",), "none", "workers that differ steadily", traits=runs)
+    yield FaultClass("even_pace", by, ("none",), "none", "no worker is slower than its peers", traits=runs)
+    yield FaultClass(
+        "slow_unmeasured", by, ("unknown",), "none", "the traces have nothing that can be compared", traits=runs
+    )
+
+
 def _weighing() -> Iterator[FaultClass]:
     yield FaultClass("pause_*", ("verdict",), ("none", "code"), "none", "a pause: {}")
     yield FaultClass(ANALYZER_FAILED, ("verdict",), ("unknown",), "none", "an analyzer failed: its evidence is missing")
@@ -327,6 +356,7 @@ FAULT_CLASSES: tuple[FaultClass, ...] = (
     *_files(),
     *_crash(),
     *_hardware(),
+    *_slow(),
     *_weighing(),
 )
 _EXACT = {row.name: row for row in FAULT_CLASSES if "*" not in row.name}

@@ -7,7 +7,7 @@ from typing import Literal
 
 Symptom = Literal["hang", "slow", "crash", "numeric", "hardware", "healthy", "unknown"]
 Cause = Literal["machine", "network", "code", "data", "imbalance", "storage", "platform", "unknown", "none"]
-Family = Literal["waits", "roles", "stacks", "process", "hardware", "log"]
+Family = Literal["waits", "roles", "stacks", "process", "hardware", "log", "timings"]
 Kind = Literal[
     "rank", "device", "node", "link", "switch", "group", "role", "stage", "code", "data", "library", "storage", "platform",
     "service",
@@ -72,3 +72,4 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     senders: frozenset[str] = frozenset()
     role: str = ""  # whose ranks these are, where roles share rank numbers
+    costs: float = 0.0  # how many times as long a step takes because of it, where that is known

@@ -254,7 +254,9 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
     seen = {finding.symptom for finding in decision.findings}
     if "numeric" in seen:  # a job that runs on broken numbers is not healthy
         seen = {finding.symptom for finding in decision.findings if finding.family != "stacks"} - {"healthy"}
-    for symptom in ("healthy", "hang", "crash", "numeric", "hardware"):
+    if "slow" in seen:  # and a slow one runs
+        seen -= {"healthy"}
+    for symptom in ("healthy", "hang", "crash", "numeric", "slow", "hardware"):
         if symptom in seen:
             return (symptom, "none" if symptom == "healthy" else "unknown")
     return ("unknown", "unknown")

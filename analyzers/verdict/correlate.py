@@ -20,7 +20,7 @@ from analyzers.verdict.senders import one_voice
 # Dumps, stacks and logs watch one event: two of them are no more certain than the surer one. A process
 # table and a hardware event are independent of it.
 _SAME_EVENT: frozenset[Family] = frozenset({"waits", "roles", "stacks", "log"})
-_PRECEDENCE: tuple[Family, ...] = ("log", "waits", "roles", "process", "hardware", "stacks")
+_PRECEDENCE: tuple[Family, ...] = ("log", "waits", "roles", "process", "hardware", "timings", "stacks")
 MOST_NOT_EXCLUDED = 8
 FROZEN, FROZEN_ALONE = 0.8, 0.9
 """So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
@@ -69,7 +69,7 @@ class Decision:
 
 def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     """Merge findings into independent roots."""
-    ordered = sorted(findings, key=lambda f: (_PRECEDENCE.index(f.family), f.analyzer, f.fault_class, sorted(f.scope)))
+    ordered = sorted(findings, key=_order)
     decision = Decision(findings=tuple(ordered))
     numbers = [finding for finding in ordered if finding.suspects and finding.symptom == "numeric"]
     asked = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "asked")]
@@ -93,6 +93,13 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
     return decision
+
+
+def _order(finding: Finding) -> tuple[int, str, float, str, list[int]]:
+    """Order by precedence; of one analyzer what costs the job most is first."""
+    return (
+        _PRECEDENCE.index(finding.family), finding.analyzer, -finding.costs, finding.fault_class, sorted(finding.scope),
+    )  # fmt: skip
 
 
 def _ended_from_outside(decision: Decision, asked: Iterable[Finding], topology: Topology) -> None:

@@ -126,7 +126,7 @@ def _chunks(found: list[Found | Unread], workers: int) -> list[list[Found | Unre
 
 def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits, owned: _Owned) -> Iterator[Record]:
     """Read the files of a chunk."""
-    habit, read_bytes = Habit(), 0
+    habit, read_bytes = Habit(maps_libraries=True), 0
 
     def moved(offset: int) -> None:  # of a packed file more comes out than it has
         watch.moved(read_bytes + min(offset, size_bytes))
@@ -189,9 +189,13 @@ class _Owned:
 
 @dataclass(slots=True)
 class Habit:
-    """The format of the last file: the next one in a folder is likely the same."""
+    """The format of the last file: the next one in a folder is likely the same.
+
+    ``maps_libraries``: a reader may load a library of its own, and this process's limit of memory grows by what that maps.
+    """
 
     likely: Format | None = None
+    maps_libraries: bool = False
 
 
 def read_input(input: Input, habit: Habit | None = None, seat: Seat | None = None) -> Iterator[Record]:
@@ -209,6 +213,11 @@ def read_input(input: Input, habit: Habit | None = None, seat: Seat | None = Non
             yield unread(input.source, UNKNOWN)
             return
         name = f"the {format.name} reader" if format is not None else "the reader of text"
+        if format is not None and format.maps_bytes:
+            if not habit.maps_libraries:
+                yield unread(input.source, f"{format.name} is read from files only", "refused")
+                return
+            limit_memory(MAX_CHILD_BYTES + format.maps_bytes)
         nothing = True
         for record in _read(format, input):
             nothing = False

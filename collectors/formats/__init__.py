@@ -55,18 +55,21 @@ class Format:
     by_line: bool = (
         False  # a text whose lines each stand for themselves: other kinds of evidence may stand between them
     )
+    maps_bytes: int = 0  # address space that the library it is read by needs, beyond what a file may
 
 
 _formats: dict[str, Format] = {}
 
 
-def reader(name: str, *, made_by: str, gives: str, sniff: Sniff, by_line: bool = False) -> Callable[[Read], Read]:
+def reader(
+    name: str, *, made_by: str, gives: str, sniff: Sniff, by_line: bool = False, maps_bytes: int = 0
+) -> Callable[[Read], Read]:
     """Register the decorated function as the reader of one format."""
 
     def register(read: Read) -> Read:
         if name in _formats:
             raise ValueError(f"two readers are named {name!r}: rename one")
-        _formats[name] = Format(name, made_by, gives, sniff, read, by_line)
+        _formats[name] = Format(name, made_by, gives, sniff, read, by_line, maps_bytes)
         return read
 
     return register

@@ -19,6 +19,7 @@ from collectors.records.flight_recorder import (
 )
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
 from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
+from collectors.records.op_timings import OP_COLUMNS, OpTimings
 from collectors.records.processes import Frame, Hop, Placement, ProcessState, SocketWait, StackDump, Thread
 from collectors.records.record import (
     ARRAY_CODES,
@@ -51,6 +52,7 @@ AnyRecord = (
     | Ring
     | Steps
     | CollectiveTimings
+    | OpTimings
     | Coverage
     | CommandResult
     | Unread
@@ -62,6 +64,7 @@ __all__ = [
     "DIRECTORY",
     "FLIGHT_RECORDER_COLUMNS",
     "NOT_READ",
+    "OP_COLUMNS",
     "PG_STATUS_COLUMNS",
     "RING_COLUMNS",
     "STATES",
@@ -82,6 +85,7 @@ __all__ = [
     "KernelEvent",
     "LogEvent",
     "Members",
+    "OpTimings",
     "Outcome",
     "Placement",
     "ProcessState",

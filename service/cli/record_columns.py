@@ -10,10 +10,12 @@ from typing import Any
 
 from collectors.records import (
     NOT_READ,
+    OP_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
     TIMING_COLUMNS,
     CollectiveTimings,
+    OpTimings,
     Ring,
     Samples,
     Steps,
@@ -24,6 +26,7 @@ _TYPES: Mapping[type, Mapping[str, str]] = {
     Ring: RING_COLUMNS,
     Steps: STEP_COLUMNS,
     CollectiveTimings: TIMING_COLUMNS,
+    OpTimings: OP_COLUMNS,
 }
 _TEXTS = ("group", "operation", "phase")
 
@@ -48,7 +51,7 @@ def decoded(record: object) -> dict[str, Any] | None:
     """Return the fields that stand for a record's columns, None for a record without such."""
     if isinstance(record, Samples):
         return _readings(record)
-    if isinstance(record, Ring | Steps | CollectiveTimings):
+    if isinstance(record, Ring | Steps | CollectiveTimings | OpTimings):
         strings = getattr(record, "strings", ())
         return {"entries": [_entry(row, strings) for row in rows(record.columns, _TYPES[type(record)])]}
     return None

@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "prometheus_client": "collectors/formats service/api",
     "pydantic": "service/api service/cli service/pages service/settings.py",
     "pydantic_settings": "service/settings.py",
+    "pyarrow": "collectors/formats",  # the extra `tables`
     "pynvml": "collectors/live",
     "ray": "service/adapters",  # in a program that Ray's own Python runs
     "rich": "service/cli",

@@ -34,6 +34,7 @@ from collectors.formats import Input
 from collectors.formats.bundle_file import read as read_bundle
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
+    OP_COLUMNS,
     PG_STATUS_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
@@ -59,7 +60,7 @@ JOB, NODES, RANKS = "llama", ("gpu-0001", "gpu-0002", "gpu-0003"), 8
 AT = 1_795_230_847.0
 _COLUMNS = {
     "flight_recorder": FLIGHT_RECORDER_COLUMNS, "ring": RING_COLUMNS, "steps": STEP_COLUMNS,
-    "collective_timings": TIMING_COLUMNS,
+    "collective_timings": TIMING_COLUMNS, "op_timings": OP_COLUMNS,
 }  # fmt: skip
 _WIDTHS = {"<i1": 1, "<i4": 4, "<i8": 8, "<f4": 4, "<f8": 8}
 _TEXTS = (

@@ -28,6 +28,7 @@ from collectors.records import (
     KernelEvent,
     LogEvent,
     Members,
+    OpTimings,
     Placement,
     ProcessState,
     RasCommunicator,
@@ -46,7 +47,9 @@ from simulation.faults import Fault
 from simulation.programs import Shape
 from simulation.recorder import EPOCH_NS, Recording, dumps
 from simulation.scenarios import HEALTHY, KINDS, draw, play
+from simulation.traces.op_traces import OpJob
 from tests.support.live_records import columns, minute
+from tests.support.op_traces import simulated
 from tests.support.role_readings import GENERATES, scene
 
 NODES = ("gpu-b7", "gpu-a1", "gpu-d4", "gpu-c9")
@@ -114,6 +117,14 @@ def _placed() -> Placement:
     return Placement(source="hosts.txt", ranks=Members.of(range(8)), nodes=tuple(node_of(rank) for rank in range(8)))
 
 
+def _trace() -> Iterator[OpTimings]:
+    def slow(stage: int, replica: int, _step: int) -> float:
+        return 1.5 if (stage, replica) == (0, 2) else 1.0
+
+    for record in simulated(OpJob(stages=2, replicas=4, microbatches=2, steps=4, worker=slow)).records():
+        yield msgspec.structs.replace(record, node=node_of(record.rank or 0))
+
+
 @cache
 def bundles() -> Mapping[str, Bundle]:
     """Jobs of eight ranks on four nodes, with every kind of record among them."""
@@ -141,6 +152,7 @@ def bundles() -> Mapping[str, Bundle]:
             _placed(),
         ),
         "roles": tuple(scene({("rollout", "3"): {**GENERATES, "still_from": 300.0, "answers": True}})),
+        "slow": (*_trace(), _placed()),
         "ras": (_ras(8, 5), RasPeerDead(source="ras.json", host=node_of(5), pid=105, gpus=(1,)), _placed()),
     }
 
@@ -175,7 +187,7 @@ def _wire(records: Sequence[Record]) -> bytes:
 
 def test_all_are_met() -> None:
     """The registry is what it is thought to be, and each analyzer has a bundle on which it claims something."""
-    assert set(ANALYZERS) == {"crash", "hang", "hardware", "numeric", "process", "ras", "roles", "stacks"}
+    assert set(ANALYZERS) == {"crash", "hang", "hardware", "numeric", "process", "ras", "roles", "slow", "stacks"}
     for name in ANALYZERS:
         assert any(claimed(name, records) for records in bundles().values()), name
 
@@ -268,8 +280,11 @@ def _spoilt(record: Record, draws: random.Random) -> Record:
         changes["strings"] = record.strings[: draws.randrange(len(record.strings) + 1)] if record.strings else ()
         changes["groups"] = (*record.groups[:2], Group("x"), Group("", "", Members.of([4000, -1])))
         changes["count"] = draws.choice((record.count, 0, record.count + 3))
-    if isinstance(record, Ring):
+    if isinstance(record, Ring | OpTimings):
         changes["columns"] = {name: _noise(data, draws) for name, data in record.columns.items()}
+    if isinstance(record, OpTimings):
+        changes["coordinates"] = draws.choice((record.coordinates, {}, {"pp": -7}, {"dp": 1 << 40, "x": 0}))
+    if isinstance(record, Ring):
         changes["groups"] = (*record.groups[:2], Group("x"), Group("", "", Members.of([4000, -1])))
     for name in ("rank", "pid"):
         if hasattr(record, name) and draws.random() < 0.2:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from collectors.records import (
+    OP_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
     TIMING_COLUMNS,
@@ -19,6 +20,7 @@ from collectors.records import (
     DeviceState,
     Group,
     Members,
+    OpTimings,
     Placement,
     ProcessState,
     Record,
@@ -31,7 +33,8 @@ from collectors.records import (
 from tests.collectors.records.test_block import one_of_each
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-BATCH, ROLE_STATES = GOLDEN / "batch_v1.fhb", GOLDEN / "role_states_v1.fhb"  # a later kind has a batch of its own
+# A later kind has a batch of its own.
+BATCH, ROLE_STATES, OPERATIONS = (GOLDEN / f"{name}_v1.fhb" for name in ("batch", "role_states", "op_timings"))
 CODES = {"<i8": "q", "<i4": "i", "<i1": "b", "<f8": "d"}
 
 
@@ -80,7 +83,7 @@ def live_records() -> list[Record]:
 
 def test_every_kind_is_in_the_batch() -> None:
     """The batch has a record of each kind there is, so that none can be retyped unnoticed."""
-    kinds = {type(record) for path in (BATCH, ROLE_STATES) for record in block.decode(path.read_bytes())}
+    kinds = {type(record) for path in (BATCH, ROLE_STATES, OPERATIONS) for record in block.decode(path.read_bytes())}
 
     assert kinds == set(get_args(AnyRecord))
 
@@ -123,3 +126,19 @@ def role_states() -> list[Record]:
 def test_the_first_day_s_role_states_are_read_forever() -> None:
     """A reading of a role decodes to the same record in every later version."""
     assert block.decode_counting(ROLE_STATES.read_bytes()).records == role_states()
+
+
+def operations() -> list[Record]:
+    """A rank's part of a trace of operations."""
+    return [
+        OpTimings(
+            source="trace.parquet", rank=3, node="gpu-0413", told_by="op_trace", coordinates={"pp": 1, "dp": 0},
+            device_model="H200", strings=("forward-compute", "forward-send"), count=2,
+            columns=columns(OP_COLUMNS, "operation", "step", "started", "duration", "microbatch", "chunk", "work"),
+        ),
+    ]  # fmt: skip
+
+
+def test_the_first_operations_are_read_forever() -> None:
+    """As above, of the kind that traces give."""
+    assert block.decode(OPERATIONS.read_bytes()) == operations()

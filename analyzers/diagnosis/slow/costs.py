@@ -1,0 +1,157 @@
+"""What each kind of slowness costs the job: its steps are played again without it.
+
+A cost is how many times as long the steps take because of it: 1.2 means that the job would do with 1 / 1.2 of the time.
+Evening out keeps the work: a stage's surplus goes to the others, a long microbatch's to the others of its step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.diagnosis.slow.levels import median_of_known
+from analyzers.diagnosis.slow.op_table import Floats, Ints, OpTable
+from analyzers.diagnosis.slow.pipeline import Pipeline
+
+Seconds = tuple[Floats, ...]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Slowdowns by kind. ``ideal``: by all unevenness together; ``by_operation`` and ``by_stage``: by each alone."""
+
+    step_seconds: float
+    ideal: float
+    stages: float
+    data: float
+    by_operation: dict[str, float]
+    by_stage: dict[int, float]
+
+
+def ideal(pipeline: Pipeline) -> Seconds:
+    """Return the durations in which every operation of a kind takes the mean of its kind."""
+    means = _means(pipeline)
+    return tuple(
+        np.stack([np.full(array.shape[1:], means[int(key[0])]) for key in keys]) if len(keys) else array
+        for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True)
+    )
+
+
+def _means(pipeline: Pipeline) -> dict[int, float]:
+    total: dict[int, list[float]] = {}
+    for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True):
+        for key, one in zip(keys, array, strict=True):
+            total.setdefault(int(key[0]), []).append(float(one[one > 0].mean()) if (one > 0).any() else 0.0)
+    return {operation: float(np.mean(found)) for operation, found in total.items()}
+
+
+def without_workers(pipeline: Pipeline, table: OpTable, workers: Ints, excess: Floats) -> Seconds:
+    """Return the durations with these workers as fast as their peers."""
+    found = [array.copy() for array in pipeline.seconds]
+    for number in workers.tolist():
+        stage, replica = pipeline.place(table, number)
+        found[stage][:, :, replica] /= float(np.exp(excess[number]))
+    return tuple(found)
+
+
+def balanced(pipeline: Pipeline) -> Seconds:
+    """Return the durations with the work of each operation spread evenly over the stages."""
+    usual = [
+        {int(one): _typical(array[keys[:, 0] == one]) for one in np.unique(keys[:, 0])}
+        for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True)
+    ]
+    shared = {
+        operation: float(np.mean([own[operation] for own in usual if operation in own]))
+        for operation in set().union(*usual)
+    }
+    return tuple(
+        np.stack([one * shared[int(key[0])] / own[int(key[0])] for key, one in zip(keys, array, strict=True)])
+        for keys, array, own in zip(pipeline.keys, pipeline.seconds, usual, strict=True)
+    )
+
+
+def _typical(seconds: Floats) -> float:
+    """Return the median over replicas of what an operation takes: one slow worker makes no stage long."""
+    known = seconds[seconds > 0]
+    each = [float(np.mean(one[one > 0])) for one in np.moveaxis(seconds, 2, 0) if (one > 0).any()]
+    return float(np.median(each)) if len(known) else 1e-300
+
+
+def even_data(pipeline: Pipeline) -> tuple[Seconds, float]:
+    """Return the durations with every microbatch alike, and how much of what they differ by their operations agree on.
+
+    All operations on one microbatch, in all stages, take longer together where it is the microbatch that is long.
+    """
+    logs: dict[int, list[Floats]] = {}
+    effects = []
+    for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True):
+        with np.errstate(divide="ignore"):
+            own = np.log(np.where(array > 0, array, np.nan))
+        for operation in np.unique(keys[:, 0]):
+            mine = keys[:, 0] == operation
+            own[mine] -= median_of_known(own[mine].reshape(-1, own.shape[2]), axis=0)
+        effects.append(own)
+        for key, one in zip(keys, own, strict=True):
+            logs.setdefault(int(key[2]), []).append(one)
+    agreed = {group: _mean(np.stack(found)) for group, found in logs.items()}
+    agreement = _agreement(logs, agreed)
+    level = float(np.log(np.mean([np.mean(np.exp(one)) for one in agreed.values()]))) if agreed else 0.0
+    even = tuple(
+        np.stack([one * np.exp(level - agreed[int(key[2])]) for key, one in zip(keys, array, strict=True)])
+        for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True)
+    )
+    return even, agreement
+
+
+def _mean(stacked: Floats) -> Floats:
+    known = np.isfinite(stacked)
+    found: Floats = np.where(known, stacked, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return found
+
+
+def _agreement(logs: dict[int, list[Floats]], agreed: dict[int, Floats]) -> float:
+    """Return the share of the variance that operations on one microbatch have in common, 0 to 1."""
+    several = [group for group, found in logs.items() if len(found) > 1]
+    if not several:
+        return 0.0
+    between = float(np.var(np.stack([agreed[group] for group in several])))
+    count = float(np.mean([len(logs[group]) for group in several]))
+    within = float(np.mean([np.nanvar(np.stack(logs[group]) - agreed[group][None]) for group in several]))
+    within *= count / (count - 1)
+    own = max(between - within / count, 0.0)
+    return own / (own + within) if own + within > 0 else 0.0
+
+
+def measure(pipeline: Pipeline, table: OpTable) -> Costs:
+    """Return the costs of what no worker is to blame for, with ``pipeline`` as it would be without slow workers."""
+    even, agreement = even_data(pipeline)
+    best = ideal(pipeline)
+    whole = float(pipeline.step_seconds(best).sum())
+    return Costs(
+        float(np.median(pipeline.base)), float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
+        pipeline.slowdown(even) if agreement >= AGREED else 1.0,
+        {name: _alone(pipeline, best, whole, code) for code, name in enumerate(table.operations) if _runs(pipeline, code)},
+        {number: _stage_alone(pipeline, best, whole, index) for index, number in enumerate(pipeline.stages)},
+    )  # fmt: skip
+
+
+AGREED = 0.5  # operations that share less of their variance than this do not vary because of their microbatch
+
+
+def _runs(pipeline: Pipeline, operation: int) -> bool:
+    return any((keys[:, 0] == operation).any() for keys in pipeline.keys if len(keys))
+
+
+def _alone(pipeline: Pipeline, best: Seconds, whole: float, operation: int) -> float:
+    """Return the slowdown with this operation as it is and all others ideal."""
+    mixed = tuple(
+        np.where((keys[:, 0] == operation)[:, None, None], array, one)
+        for keys, array, one in zip(pipeline.keys, pipeline.seconds, best, strict=True)
+    )
+    return float(pipeline.step_seconds(mixed).sum()) / whole
+
+
+def _stage_alone(pipeline: Pipeline, best: Seconds, whole: float, stage: int) -> float:
+    mixed = tuple(pipeline.seconds[index] if index == stage else one for index, one in enumerate(best))
+    return float(pipeline.step_seconds(mixed).sum()) / whole

@@ -1,0 +1,204 @@
+"""The schedule of a job's steps, played again with other durations: how long a step would take if something were even.
+
+Each stage runs its operations in the order that the trace shows; a forward waits for the stage before it, a backward for
+the stage after it; at the end of the step all replicas wait for one another. Only durations and each worker's own order
+come from the trace, so that clocks may differ (What-if analysis: ByteDance, OSDI 2025, section 3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, Floats, Ints, OpTable, grouped_median
+from analyzers.diagnosis.slow.transfers import FORWARD, LOCAL, direction_of, is_transfer, ordinals, usual_seconds
+
+MOST_CELLS = 60_000_000  # stages × operations × steps × replicas
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    stage: int  # an index
+    place: int  # in the stage's order
+    after: tuple[int, int] | None  # the (stage, place) that it waits for
+    direction: str
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One array of seconds a stage: operations in their order × steps × replicas. ``rest``: seconds outside, a step."""
+
+    stages: tuple[int, ...]
+    replicas: tuple[int, ...]
+    keys: tuple[Ints, ...]  # of each stage, a row an operation: (operation, chunk, microbatch)
+    seconds: tuple[Floats, ...]
+    nodes: tuple[_Node, ...]
+    transfer: dict[str, float]
+    rest: Floats
+    anonymous: bool = False  # replicas are the workers' numbers: the trace does not name them
+
+    def step_seconds(self, seconds: tuple[Floats, ...] | None = None) -> Floats:
+        """Return how long each step takes with these durations."""
+        given = self.seconds if seconds is None else seconds
+        zero = np.zeros((len(self.rest), len(self.replicas)))
+        ends: list[list[Floats]] = [[] for _ in self.stages]
+        for node in self.nodes:
+            done = ends[node.stage]
+            begin = done[-1] if done else zero
+            if node.after is not None:
+                begin = np.maximum(begin, ends[node.after[0]][node.after[1]] + self.transfer[node.direction])
+            done.append(begin + given[node.stage][node.place])
+        last = np.max([stage[-1].max(axis=1) for stage in ends if stage], axis=0)
+        found: Floats = last + self.rest
+        return found
+
+    @cached_property
+    def base(self) -> Floats:
+        """Return how long each step takes as it is."""
+        return self.step_seconds()
+
+    def place(self, table: OpTable, worker: int) -> tuple[int, int]:
+        """Return the indices of a worker's stage and replica."""
+        found = table.workers[worker]
+        return self.stages.index(found.pp), worker if self.anonymous else self.replicas.index(found.dp)
+
+    def slowdown(self, seconds: tuple[Floats, ...]) -> float:
+        """Return how many times as long all steps take as they would with these durations."""
+        return float(self.base.sum() / max(float(self.step_seconds(seconds).sum()), 1e-300))
+
+
+def build(table: OpTable, compute: OpTable) -> Pipeline | None:
+    """Return the schedule; None where it does not show in the trace, or is too large to be played."""
+    computing = [table.workers[number] for number in np.unique(compute.worker).tolist()]
+    stages = sorted({worker.pp for worker in computing})
+    replicas = sorted({worker.dp for worker in computing})
+    anonymous = len(replicas) == 1 and len(stages) == 1
+    if anonymous:  # each worker is a replica
+        replicas, replica = list(range(len(table.workers))), np.arange(len(table.workers))
+    else:
+        replica = np.array([replicas.index(one.dp) if one.dp in replicas else -1 for one in table.workers])
+    stage = np.array([stages.index(one.pp) if one.pp in stages else -1 for one in table.workers])
+    keys, arrays = [], []
+    for number in range(len(stages)):
+        mine = stage[compute.worker] == number
+        found, array = _dense(compute.rows(mine), replica, len(replicas))
+        if array.size * len(stages) > MOST_CELLS:
+            return None
+        keys.append(found)
+        arrays.append(array)
+    nodes = _nodes(keys, compute.operations)
+    if nodes is None:
+        return None
+    rest = _rest(table, compute)
+    return Pipeline(
+        tuple(stages), tuple(replicas), tuple(keys), tuple(arrays), nodes, usual_seconds(table), rest, anonymous
+    )
+
+
+def _dense(rows: OpTable, replica: Ints, replicas: int) -> tuple[Ints, Floats]:
+    """Return the operations of a stage in their order, and their seconds by operation, step and replica."""
+    micro = _numbered(rows)
+    keys, key = np.unique(np.column_stack([rows.operation, rows.chunk, micro]), axis=0, return_inverse=True)
+    key = key.ravel()
+    when = grouped_median(_since_start(rows), key, len(keys))
+    order = np.lexsort((keys[:, 2], when))
+    place = np.empty(len(keys), np.int64)
+    place[order] = np.arange(len(keys))
+    array = np.zeros((len(keys), len(rows.steps), replicas))
+    np.maximum.at(array, (place[key], rows.step, replica[rows.worker]), rows.seconds)
+    if not array.all():
+        array = np.where(array > 0, array, _filled(array, rows, replica))
+    return keys[order], array
+
+
+def _filled(array: Floats, rows: OpTable, replica: Ints) -> Floats:
+    """Return what lost operations are taken for: the median of their kind, as slow as their replica is in that step.
+
+    A replica without any operation in a step did none: it was not recorded, and holds up no other.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        known = np.where(array > 0, array, np.nan)
+        usual = np.array([np.nanmedian(one) if np.isfinite(one).any() else 0.0 for one in known])
+    seen = np.zeros(array.shape[1:], np.bool_)
+    seen[rows.step, replica[rows.worker]] = True
+    relative = np.nanmedian(np.where(seen[None], known / usual[:, None, None], 1.0), axis=0)
+    return usual[:, None, None] * np.where(seen, np.nan_to_num(relative, nan=1.0), 0.0)[None]
+
+
+def _numbered(rows: OpTable) -> Ints:
+    """Return the microbatches; where the trace has none, the k-th operation of its kind in a worker's step."""
+    if (rows.microbatch >= 0).all() or not len(rows.step):
+        return rows.microbatch
+    span = len(rows.steps) * len(rows.operations)
+    group = (rows.worker * span + rows.step * len(rows.operations) + rows.operation) * 2 + (rows.microbatch >= 0)
+    return np.where(rows.microbatch >= 0, rows.microbatch, ordinals(group))
+
+
+def _since_start(rows: OpTable) -> Floats:
+    """Return when each operation began, from the first of its worker's step; by the order of rows where no time is known."""
+    place = rows.worker * len(rows.steps) + rows.step
+    started = np.where(np.isfinite(rows.started), rows.started, np.arange(len(place), dtype=np.float64))
+    _, group = np.unique(place, return_inverse=True)
+    first = np.full(int(group.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(first, group, started)
+    since: Floats = started - first[group]
+    return since
+
+
+def _nodes(keys: list[Ints], operations: tuple[str, ...]) -> tuple[_Node, ...] | None:
+    """Return all operations in an order in which each comes after what it waits for; None where there is no such order."""
+    directions = [direction_of(name) for name in operations]
+    where = {
+        (stage, directions[row[0]], max(int(row[1]), 0), int(row[2])): place
+        for stage, rows in enumerate(keys)
+        for place, row in enumerate(rows)
+    }
+    chunks = max((key[2] for key in where), default=0) + 1
+    waits: list[list[tuple[int, int] | None]] = []
+    for stage, rows in enumerate(keys):
+        waits.append([_before(where, stage, directions[row[0]], row, len(keys), chunks) for row in rows])
+    made: list[_Node] = []
+    done = [0] * len(keys)
+    moved = True
+    while moved:
+        moved = False
+        for stage, own in enumerate(waits):
+            while done[stage] < len(own):
+                after = own[done[stage]]
+                if after is not None and done[after[0]] <= after[1]:
+                    break
+                made.append(_Node(stage, done[stage], after, directions[keys[stage][done[stage]][0]]))
+                done[stage] += 1
+                moved = True
+    return tuple(made) if sum(done) == sum(map(len, waits)) and made else None
+
+
+def _before(
+    where: dict[tuple[int, str, int, int], int], stage: int, direction: str, row: Ints, stages: int, chunks: int
+) -> tuple[int, int] | None:
+    """Return what an operation waits for in another stage."""
+    if direction == LOCAL or stages == 1:
+        return None
+    position = max(int(row[1]), 0) * stages + stage + (-1 if direction == FORWARD else 1)
+    if not 0 <= position < chunks * stages:
+        return None
+    other = (position % stages, direction, position // stages, int(row[2]))
+    return (other[0], where[other]) if other in where and other[0] != stage else None
+
+
+def _rest(table: OpTable, compute: OpTable) -> Floats:
+    """Return what a step takes outside of the pipeline: of each collective the shortest, for its last member waits for none."""
+    total = np.zeros(len(table.steps))
+    kinds = table.kind
+    inside = set(np.unique(compute.operation).tolist())
+    for code, name in enumerate(table.operations):
+        if code in inside or is_transfer(name):
+            continue
+        mine = (table.operation == code) & np.isin(kinds, (COMMUNICATION, COMPUTE))
+        if mine.any():
+            shortest = np.full(len(table.steps), np.inf)
+            np.minimum.at(shortest, table.step[mine], table.seconds[mine])
+            total += np.where(np.isfinite(shortest), shortest, 0.0)
+    return total

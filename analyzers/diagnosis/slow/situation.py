@@ -1,0 +1,95 @@
+"""All that is measured of a trace before anything is claimed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.diagnosis.slow import costs, levels, outliers, pipeline
+from analyzers.diagnosis.slow.costs import Costs
+from analyzers.diagnosis.slow.levels import Levels
+from analyzers.diagnosis.slow.op_table import BATCH, COMPUTE, Floats, Mask, OpTable
+from analyzers.diagnosis.slow.outliers import Outliers
+from analyzers.diagnosis.slow.pipeline import Pipeline
+from analyzers.model.topology import Topology
+
+MOST_PLAYED = 8  # slow workers whose own cost is found
+TRUE_TO_LIFE = 0.15  # steps that are played this much longer or shorter than they were do not say what anything costs
+
+
+@dataclass(frozen=True)
+class Situation:
+    """``together``: the cost of all slow workers. ``costs``: of what is left without them; None: steps cannot be played."""
+
+    table: OpTable
+    compute: OpTable
+    levels: Levels
+    outliers: Outliers
+    topology: Topology
+    whole_batches: bool
+    pipeline: Pipeline | None = None
+    by_worker: dict[int, float] | None = None
+    together: float | None = None
+    costs: Costs | None = None
+
+    @cached_property
+    def step_seconds(self) -> Floats:
+        """Return how long each step took, by the median of its workers' own clocks; NaN where no start is known."""
+        return span(self.table)
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps the trace has."""
+        return len(self.table.steps)
+
+
+def span(table: OpTable) -> Floats:
+    """Return each step's length: from a worker's first start to its last end, the median of all workers."""
+    place = table.step * len(table.workers) + table.worker
+    first, last = (
+        np.full(len(table.steps) * len(table.workers), np.inf),
+        np.full(len(table.steps) * len(table.workers), -np.inf),
+    )
+    known = np.isfinite(table.started)
+    np.minimum.at(first, place[known], table.started[known])
+    np.maximum.at(last, place[known], (table.started + table.seconds)[known])
+    length = np.where(last > first, last - first, np.nan).reshape(len(table.steps), len(table.workers))
+    return levels.median_of_known(length, axis=1)
+
+
+def measure(table: OpTable, topology: Topology) -> Situation | None:
+    """Return what a trace shows; None where none of its operations is compute."""
+    kinds = table.kind
+    mask = kinds == COMPUTE
+    compute = table.rows(mask & _in_steps(table, mask))
+    whole_batches = not len(compute.step)
+    if whole_batches:
+        compute = table.rows(kinds == BATCH)
+    if not len(compute.step):
+        return None
+    found = levels.measure(compute)
+    apart = outliers.find(found, by_past_alone=whole_batches)
+    seen = Situation(table, compute, found, apart, topology, whole_batches)
+    played = None if whole_batches else pipeline.build(table, compute)
+    if played is None or not _true_to_life(played.base, seen.step_seconds):
+        return seen
+    healed = costs.without_workers(played, compute, apart.slow, apart.excess)
+    by_worker = {
+        int(one): played.slowdown(costs.without_workers(played, compute, np.array([one]), apart.excess))
+        for one in apart.slow[:MOST_PLAYED]
+    }
+    left = costs.measure(replace(played, seconds=healed), compute)
+    return replace(seen, pipeline=played, by_worker=by_worker, together=played.slowdown(healed), costs=left)
+
+
+def _in_steps(table: OpTable, compute: Mask) -> Mask:
+    """Mark what belongs to a microbatch, where anything does: an optimizer's step is another duty."""
+    of_microbatch = table.microbatch >= 0
+    return of_microbatch if (of_microbatch & compute).any() else np.ones(len(compute), np.bool_)
+
+
+def _true_to_life(played: Floats, real: Floats) -> bool:
+    known = np.isfinite(real) & (real > 0)
+    return not known.any() or abs(float(np.median(played[known] / real[known])) - 1) <= TRUE_TO_LIFE

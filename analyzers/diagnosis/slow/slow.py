@@ -1,0 +1,43 @@
+"""Which kind of slowness a trace shows first, then who, or that no machine is at fault.
+
+    one worker      longer than its peers for the same work, in every step: its machine
+    several         many at once, or one of two: abstained
+    a stage         longer than the others on every replica: the model is split unevenly, no machine is at fault
+    the data        operations on some microbatches are longer in all stages: sequence lengths, a hot expert
+    latent          a worker slower than its peers that the job does not wait for: reported, never evicted
+    unlike          workers that differ steadily, none apart from the others: machines of several kinds
+
+How much each costs the job comes from its steps played again without it (``costs``); the costliest is first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.diagnosis.slow import situation
+from analyzers.diagnosis.slow.kinds import findings, unmeasured
+from analyzers.diagnosis.slow.op_table import tabulate
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Finding
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import OpTimings
+
+MOST_ROWS = 20_000_000
+
+
+def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
+    """Report the kinds of slowness of a trace."""
+    records = window.records_of(OpTimings)
+    if (rows := sum(record.count for record in records)) > MOST_ROWS:
+        yield unmeasured(
+            f"the traces have {rows:,} operations and {MOST_ROWS:,} are compared: give fewer steps or ranks"
+        )
+        return
+    if not rows:
+        return
+    seen = situation.measure(tabulate(records), topology)
+    if seen is None:
+        yield unmeasured("no operation of the traces is compute, by its name: forward-compute and the like are known")
+        return
+    yield from findings(seen)

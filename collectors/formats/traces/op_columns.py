@@ -1,0 +1,117 @@
+"""A table of operations as records: which columns mean what, and one record of columns for each worker.
+
+A row is one operation of one worker. Other names of the same columns are known, and a unit at the end of a name counts
+(``duration_us``). A row without a worker or a duration that can be is left out and counted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from collectors.records import ARRAY_CODES, OP_COLUMNS, OpTimings, column_bytes
+from collectors.records.record import LARGEST_RANK
+
+MOST_ROWS = 20_000_000  # of one file
+MOST_WORKERS = 1 << 17
+MOST_STRINGS = 4_096  # names of operations
+ROWS_A_RECORD = 100_000  # 44 bytes each: a block takes six million bytes a record
+LARGEST_COORDINATE = 0xFFFF
+NAMES: dict[str, tuple[str, ...]] = {
+    "rank": ("rank", "global_rank", "worker", "worker_id"),
+    "dp": ("dp_rank", "dp"),
+    "pp": ("stage", "pp_rank", "pp", "pp_stage", "pipeline_stage"),
+    "step": ("step", "iteration", "iter"),
+    "operation": ("optype", "op_type", "operation", "op", "op_name"),
+    "started": ("start_ts", "start", "start_time", "ts"),
+    "duration": ("duration", "dur"),
+    "microbatch": ("mb_id", "microbatch", "microbatch_id", "mb"),
+    "chunk": ("mc", "chunk", "model_chunk", "virtual_stage"),
+    "work": ("tokens", "work"),
+    "device_model": ("device_model", "gpu_model", "gpu_type"),
+    "node": ("node", "host", "hostname"),
+}
+"""What a column means → the names that it has in traces, in lower case."""
+SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+TEXTS = ("operation", "device_model", "node")
+WHOLE = ("rank", "dp", "pp", "step", "microbatch", "chunk")
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """Where a table has what. ``columns``: meaning → the column's own name; ``factors``: of a time, to seconds."""
+
+    columns: dict[str, str]
+    factors: dict[str, float]
+
+    @property
+    def is_op_trace(self) -> bool:
+        """Whether rows are operations of workers."""
+        placed = "rank" in self.columns or "dp" in self.columns or "pp" in self.columns
+        return placed and "operation" in self.columns and "duration" in self.columns
+
+
+def meaning(header: Sequence[str]) -> Meaning:
+    """Find what a table's columns mean."""
+    columns: dict[str, str] = {}
+    factors: dict[str, float] = {}
+    for meant, names in NAMES.items():
+        for column in header:
+            name, factor = _bare(column, timed=meant in ("started", "duration"))
+            if name in names and meant not in columns:
+                columns[meant] = column
+                factors[meant] = factor
+    return Meaning(columns, factors)
+
+
+def _bare(column: str, *, timed: bool) -> tuple[str, float]:
+    name = column.strip().lower()
+    stem, _, unit = name.rpartition("_")
+    return (stem, SECONDS[unit]) if timed and stem and unit in SECONDS else (name, 1.0)
+
+
+@dataclass(slots=True)
+class Worker:
+    """The operations of one worker, in the order of the file."""
+
+    rank: int | None
+    coordinates: dict[str, int]
+    node: str | None = None
+    device_model: str = ""
+    strings: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, array[Any]] = field(
+        default_factory=lambda: {name: array(ARRAY_CODES[code]) for name, code in OP_COLUMNS.items()}
+    )
+
+    def add(self, operation: str, *values: float) -> None:
+        """Add an operation: the values of the columns after the first, in their order."""
+        code = self.strings.setdefault(operation, len(self.strings))
+        for column, value in zip(self.columns.values(), (code, *values), strict=True):
+            column.append(value)
+
+    def records(self, **known: Any) -> Iterator[OpTimings]:
+        """Yield the operations as records."""
+        count = len(self.columns["operation"])
+        for begin in range(0, count, ROWS_A_RECORD):
+            part = slice(begin, begin + ROWS_A_RECORD)
+            columns = {name: column_bytes(column[part]) for name, column in self.columns.items()}
+            yield op_timings(
+                self.rank, self.coordinates, columns, min(ROWS_A_RECORD, count - begin), tuple(self.strings),
+                node=self.node, device_model=self.device_model, **known,
+            )  # fmt: skip
+
+
+def op_timings(
+    rank: int | None, coordinates: dict[str, int], columns: dict[str, bytes], count: int, strings: tuple[str, ...],
+    **known: Any,
+) -> OpTimings:  # fmt: skip
+    """Return one record."""
+    return OpTimings(rank=rank, coordinates=coordinates, count=count, columns=columns, strings=strings, **known)
+
+
+def is_place(rank: int, dp: int, pp: int) -> bool:
+    """Whether a worker can be there; -1 is not known."""
+    known = -1 <= rank <= LARGEST_RANK and -1 <= dp <= LARGEST_COORDINATE and -1 <= pp <= LARGEST_COORDINATE
+    return known and max(rank, dp, pp) >= 0

@@ -1,0 +1,124 @@
+"""A CSV table of operations: worker, step, operation, start and duration. Read without pandas or pyarrow."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from collectors.formats import Input, reader
+from collectors.formats.text_lines import lines
+from collectors.formats.traces.op_columns import (
+    MOST_ROWS,
+    MOST_STRINGS,
+    MOST_WORKERS,
+    WHOLE,
+    Meaning,
+    Worker,
+    is_place,
+    meaning,
+)
+from collectors.records import Record, Unread
+
+LONGEST = 1e9  # seconds: no operation takes 30 years
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What rows gave; ``damaged``: those that are no operation, ``over``: those beyond the bounds."""
+
+    workers: dict[tuple[int, int, int], Worker] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    rows: int = 0
+    damaged: int = 0
+    over: int = 0
+
+
+def _header(head: bytes) -> list[str]:
+    first = head.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip("\r")
+    return next(iter(csv.reader([first])), []) if 0 < len(first) <= 4096 and first.isprintable() else []
+
+
+def _sniff(head: bytes, _source: str) -> int:
+    return 95 if b"," in head[:4096] and meaning(_header(head)).is_op_trace else 0
+
+
+@reader(
+    "op_trace_csv", made_by="a profiler's table of operations, as CSV", sniff=_sniff,
+    gives="what each rank ran in each step, and for how long",
+)  # fmt: skip
+def read(input: Input) -> Iterator[Record]:
+    """Yield one record a worker, and what was left out."""
+    header = _header(input.head)
+    meant, gathered = meaning(header), Gathered()
+    rows = csv.reader(text for number, text in lines(input.stream) if number > 1)
+    place = {column: index for index, column in enumerate(header)}
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            break
+        except csv.Error:
+            gathered.damaged += 1
+            continue
+        if row:
+            _add(gathered, row, meant, place)
+    for worker in gathered.workers.values():
+        yield from worker.records(source=input.source, at=input.at, told_by="op_trace")
+    yield from left_out(input.source, gathered.damaged, gathered.over)
+
+
+def left_out(source: str, damaged: int, over: int) -> Iterator[Unread]:
+    """Yield how many rows gave no operation."""
+    if over:
+        reason = (
+            f"{over:,} rows are not read: {MOST_ROWS:,} rows of {MOST_WORKERS:,} workers are the most: split the file"
+        )
+        yield Unread(source=source, reason=reason, outcome="limit")
+    if damaged:
+        reason = f"{damaged:,} rows are no operation: each needs a worker, an operation and a duration of seconds"
+        yield Unread(source=source, reason=reason, outcome="damaged")
+
+
+def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, int]) -> None:
+    try:
+        whole = {name: _whole(row[place[meant.columns[name]]]) for name in WHOLE if name in meant.columns}
+        key = (whole.get("rank", -1), whole.get("dp", -1), whole.get("pp", -1))
+        seconds = float(row[place[meant.columns["duration"]]]) * meant.factors["duration"]
+        started = _number(row, meant, place, "started") * meant.factors.get("started", 1.0)
+        operation = row[place[meant.columns["operation"]]][:200]
+        texts = {n: row[place[meant.columns[n]]][:200] for n in ("node", "device_model") if n in meant.columns}
+        work = _number(row, meant, place, "work")
+    except (ValueError, IndexError, OverflowError):
+        gathered.damaged += 1
+        return
+    counts = (whole.get("microbatch", -1), whole.get("chunk", -1))
+    if not (is_place(*key) and 0 <= seconds <= LONGEST and all(-1 <= one < 1 << 31 for one in counts)):
+        gathered.damaged += 1
+        return
+    too_many = (key not in gathered.workers and len(gathered.workers) >= MOST_WORKERS) or gathered.rows >= MOST_ROWS
+    if too_many or (operation not in gathered.names and len(gathered.names) >= MOST_STRINGS):
+        gathered.over += 1
+        return
+    gathered.rows += 1
+    gathered.names.add(operation)
+    if key not in gathered.workers:
+        coordinates = {name: value for name, value in zip(("dp", "pp"), key[1:], strict=True) if value >= 0}
+        gathered.workers[key] = Worker(key[0] if key[0] >= 0 else None, coordinates, texts.get("node") or None,
+                                       texts.get("device_model", ""))  # fmt: skip
+    gathered.workers[key].add(operation, whole.get("step", -1), started, seconds, *counts, work)
+
+
+def _whole(text: str) -> int:
+    """Return a whole number, -1 for an empty field; a step beyond 64 bits raises."""
+    if not text.strip():
+        return -1
+    value = int(text) if text.strip().lstrip("-").isdigit() else int(float(text))
+    if not -(1 << 62) < value < 1 << 62:
+        raise ValueError(text)
+    return value
+
+
+def _number(row: list[str], meant: Meaning, place: dict[str, int], name: str) -> float:
+    text = row[place[meant.columns[name]]].strip() if name in meant.columns else ""
+    return float(text) if text else float("nan")

@@ -1,0 +1,1 @@
+"""Traces that profilers would write of simulated jobs."""
