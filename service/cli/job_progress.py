@@ -15,7 +15,9 @@ def print_progress(progress: dict[str, Any]) -> None:
     p99, allowed, lines = progress["p99_seconds"], progress["allowed_seconds"], list[str]()
     if p99 is not None:
         lines.append(f"rhythm: p99 of a report's interval {p99:.1f} s, of {progress['intervals']} intervals")
-    if allowed is not None:
+    if progress["ended_at"] is not None:
+        lines.append(f"its processes have ended: {shown_instant(progress['ended_at'])}")
+    elif allowed is not None:
         lines.append(f"bound: silent for {max(0.0, progress['silent_seconds']):.0f} s; {allowed:.0f} s are allowed now")
     lines += [f"pauses for {one['seconds']:.0f} s every {one['period']:,} steps" for one in progress["habits"]]
     print_lines(["", *lines, ""] if lines else [""])

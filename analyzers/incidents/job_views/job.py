@@ -186,7 +186,10 @@ class JobView:
     def document(self, now: float) -> dict[str, Any]:
         """Return what is known of its progress, as plain values."""
         said = [msgspec.to_builtins(one) for one in self.testimonies(now)]
-        return {"version": 1, "progress": self.progress.document(), "witnesses": said}
+        known = {"version": 1, "progress": self.progress.document(), "witnesses": said}
+        if self.ended and not self.processes.alive:
+            known["ended_at"] = max(end.at for end in self.ended.values())
+        return known
 
     def restore(self, document: dict[str, Any]) -> None:
         """Take over what an earlier engine had learned of this attempt."""

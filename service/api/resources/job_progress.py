@@ -61,10 +61,13 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt: Annotated[int | None, doc("The number of the attempt; null: its processes name none.")]
     as_of: Annotated[float, doc("When the engine wrote it, UTC seconds.")]
+    ended_at: Annotated[float | None, doc("When all processes that were seen of it had ended; null: they have not.")]
     step: Annotated[int | None, doc("The newest step; null: none is reported.")]
     step_at: Annotated[float | None, doc("When it ended, UTC seconds.")]
     silent_seconds: Annotated[float, doc("For how long no step was reported, as far as the reporters were read.")]
-    allowed_seconds: Annotated[float | None, doc("For how long no step may be reported now; null: there is no bound.")]
+    allowed_seconds: Annotated[
+        float | None, doc("For how long no step may be reported now; null: there is no bound, or it has ended.")
+    ]
     median_seconds: Annotated[float | None, doc("The median interval between two reports; null: too few.")]
     p99_seconds: Annotated[float | None, doc("Its p99, pauses left out; null: too few.")]
     intervals: Annotated[int, doc("How many intervals these two rest on.")]
@@ -105,11 +108,12 @@ def _document(attempt: int | None, at: float, known: dict[str, Any]) -> Progress
     def learned(end: float, seconds: float) -> bool:
         return not any(one.since < end and (one.until is None or one.until > end - seconds) for one in covering)
 
-    rows = steps["rows"]
+    rows, ended_at = steps["rows"], known.get("ended_at")
     return ProgressDocument(
-        attempt=attempt, as_of=at, step=steps["step"], step_at=steps["at"], silent_seconds=steps["silent_seconds"],
-        allowed_seconds=steps["allowed_seconds"], median_seconds=steps["median_seconds"], p99_seconds=steps["p99_seconds"],
-        intervals=steps["intervals"], by_chance_seconds=steps["by_chance_seconds"],
+        attempt=attempt, as_of=at, ended_at=ended_at, step=steps["step"], step_at=steps["at"],
+        silent_seconds=steps["silent_seconds"], allowed_seconds=None if ended_at else steps["allowed_seconds"],
+        median_seconds=steps["median_seconds"], p99_seconds=steps["p99_seconds"], intervals=steps["intervals"],
+        by_chance_seconds=steps["by_chance_seconds"],
         habits=msgspec.convert(steps["habits"], tuple[HabitDocument, ...]),
         pauses=tuple(
             PauseDocument(at=end, step=step, seconds=seconds, learned=learned(end, seconds))

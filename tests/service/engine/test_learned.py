@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.state import EngineState
+from service.api.resources.job_progress import newest_progress
+from service.cli.job_progress import print_progress
 from service.engine import learned
 from service.packaged_knowledge import load
 from service.store.database import Database
@@ -79,3 +82,20 @@ def test_what_cannot_be_read_costs_itself() -> None:
     take_learned(state, ("run", 0))
 
     assert (state.failed, state.learned) == (1, {})
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_job_that_has_ended_has_no_bound(database: Database, capsys: pytest.CaptureFixture[str], ends: bool) -> None:
+    """Nobody waits for its next step; what was learned of it stays."""
+    job = WatchedJob(ended=dict.fromkeys(range(8), (100.0, 0, None)) if ends else {}, stopped_at=100.0)
+    state = EngineState(load())
+    state.jobs["run", 0] = watched(job, 130.0)
+    with database.transaction() as session:
+        learned.write(session, learned.Learned().due(state, START + 130.0))
+        shown = newest_progress(session, "run")
+    assert shown is not None
+    print_progress(msgspec.to_builtins(shown))
+
+    assert (shown.allowed_seconds is None, shown.ended_at == pytest.approx(START + 100.0)) == (ends, ends)
+    assert shown.p99_seconds is not None
+    assert ("allowed now" in (said := capsys.readouterr().out), "have ended" in said) == (not ends, ends)
