@@ -24,7 +24,9 @@ ASKED_SECONDS = 1.5  # a SIGKILL so long after the first SIGTERM ends what did n
 DYING_SECONDS = 5.0  # that a large process takes to end after it was killed: rounds in between hold that kill already
 LOOKED_SECONDS = 60.0  # before its end: what the kernel killed then was this one
 LONGEST_DYING_SECONDS = 180.0  # what it killed between the two may have been this one, and earlier another
-FIRST_SECONDS = 2.0  # by so much the first precedes all others: what an end takes on a busy machine
+LEFT_SECONDS = (
+    10.0  # within which ranks leave together: an exception or Ctrl-C takes that long to end one on a busy machine
+)
 AFTER_SECONDS = 0.05  # what ended so much later ended after it
 RAISED = 1  # Python's code of any exception: of an own one, and of a lost connection
 
@@ -166,7 +168,7 @@ def _first(exits: Sequence[_Exit], rows: Sequence[ProcessState]) -> list[_Exit]:
     """Return the first where it left long before all others, or others were seen alive long after it."""
     alive = (row.at or 0.0 for row in rows if row.state not in {"X", "Z"} and row.rank != exits[0].row.rank)
     then = exits[1].at if len(exits) > 1 else max(alive, default=0.0)
-    return list(exits[:1]) if then - exits[0].at >= FIRST_SECONDS else []
+    return list(exits[:1]) if then - exits[0].at >= LEFT_SECONDS else []
 
 
 def _cleanup(one: _Exit, first: _Exit) -> bool:

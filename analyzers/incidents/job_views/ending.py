@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS, KILL, LIMITS, TERMINATE
+from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS, KILL, LEFT_SECONDS, LIMITS, TERMINATE
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
 from collectors.records import LogEvent
@@ -31,7 +31,6 @@ SAID = {
     "terminated": "its launcher was asked to stop", "cancelled": "it was cancelled", "time_limit": "it reached its time limit",
     "preempted": "it was preempted",
 }  # fmt: skip
-LEFT_SECONDS = 10.0  # within which ranks that leave with one exit code leave together, on a busy machine too
 SCANNED_SECONDS = 12.0  # after which an agent has looked again for a process that it did not find
 BEFORE_SECONDS = 30.0  # what is seen in the last seconds of a job that is ended is of its end
 STOPPING_SECONDS = 600.0  # for which its last ranks may save what they have
