@@ -36,9 +36,15 @@ def weigh_judgement(state: EngineState, incident: Incident, judged: Judged, clai
         if judged.cut.moved_at is not None or claim.cause == "none" or claim.proven:
             return incident, weighed
         return replace(incident, judge_at=state.now), "keep"
-    if names_other(incident, claim) and not _is_witnessed(view, doubted_at, state.now):
+    doubted = names_other(incident, claim) or _is_of_data(claim)
+    if doubted and not _is_witnessed(view, doubted_at, state.now):
         return replace(incident, doubted_at=doubted_at, judge_at=state.now + AGAIN_SECONDS), "keep"
     return incident, weighed
+
+
+def _is_of_data(claim: Claim) -> bool:
+    """Whether a hang is blamed on the data that all ranks read: those of a job that has just gone on read, too."""
+    return claim.symptom == "hang" and claim.cause == "data"
 
 
 def _is_witnessed(view: JobView, at: float, now: float) -> bool:

@@ -36,6 +36,7 @@ UNBEGUN: frozenset[str] = WAITING | {"claimed"}
 CLAIMED: frozenset[str] = frozenset({"claimed", "executing"})
 UNDOABLE: frozenset[str] = frozenset({"verifying", "done", "failed"})
 ENDED: frozenset[str] = frozenset({"done", "rejected", "failed", "expired", "cancelled", "undone"})
+WITHDRAWN: frozenset[str] = frozenset({"rejected", "expired", "cancelled"})  # ended, and nothing was done
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from sqlalchemy import Select, select
+from sqlalchemy import ScalarSelect, Select, SQLColumnExpression, select
 from sqlalchemy.orm import Session, defer
 
 from analyzers.model.doc import doc
+from analyzers.remediation.types import WITHDRAWN
 from service.api.paging import from_row
 from service.api.problems import not_found
-from service.store.models import Downtime, Feedback, Incident, TimelineEntry, Verdict
+from service.store.models import Downtime, Feedback, Incident, Remediation, TimelineEntry, Verdict
 
 MOST_VERSIONS = 100  # of a verdict, and as much feedback, in an incident's own document
 Known = TypeVar("Known", bound=msgspec.Struct)
@@ -25,6 +26,7 @@ class CulpritSummary(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[str, doc("Its name.")] = ""
     ranks: Annotated[tuple[int, ...], doc("Its guilty ranks.")] = ()
     role: Annotated[str | None, doc("Their role; null: none is known.")] = None
+    root: Annotated[str, doc("The root of the verdict that it belongs to; empty: of an older program.")] = ""
     probability: Annotated[float, doc("The probability that it is a culprit.")] = 0.0
 
 
@@ -63,6 +65,12 @@ class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
     merged_into: Annotated[str | None, doc("The infrastructure incident that explains it; null: none.")]
     nodes: Annotated[tuple[str, ...], doc("The nodes that it concerns.")]
     verdict: Annotated[VerdictSummary | None, doc("The newest verdict; null: none is published yet.")]
+    plan: Annotated[
+        str | None,
+        doc(
+            "The kind of its newest remediation that was not withdrawn; null: none. It goes before the verdict's action."
+        ),
+    ]
 
 
 class SymptomDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,16 +153,22 @@ class _PublishedSummary(msgspec.Struct, frozen=True):
     action: _Action = _Action()
 
 
-def query() -> Select[Incident, float | None]:
-    """Return the query of incidents and when their newest verdict was published, without what only the engine needs."""
+def query() -> Select[Incident, float | None, str | None]:
+    """Return the query of incidents, their newest verdicts' instants and plans, without what only the engine needs."""
     newest = (Verdict.incident == Incident.id) & (Verdict.version == Incident.verdict_version)
-    light = select(Incident, Verdict.at).options(defer(Incident.state), defer(Incident.context))
+    light = select(Incident, Verdict.at, planned(Incident.id)).options(defer(Incident.state), defer(Incident.context))
     return light.outerjoin(Verdict, newest)
 
 
-def summary(row: Incident, verdict_at: float | None) -> IncidentSummary:
+def planned(incident: SQLColumnExpression[str] | str) -> ScalarSelect[str]:
+    """Return the kind of the newest remediation of an incident that was not withdrawn."""
+    of = select(Remediation.kind).where(Remediation.incident == incident, Remediation.status.not_in(WITHDRAWN))
+    return of.order_by(Remediation.proposed_at.desc(), Remediation.id.desc()).limit(1).scalar_subquery()
+
+
+def summary(row: Incident, verdict_at: float | None, plan: str | None) -> IncidentSummary:
     """Return an incident as a list shows it."""
-    return IncidentSummary(**_summary(row, verdict_at))
+    return IncidentSummary(**_summary(row, verdict_at, plan))
 
 
 def document(session: Session, row: Incident) -> IncidentDocument:
@@ -164,7 +178,7 @@ def document(session: Session, row: Incident) -> IncidentDocument:
     downtime = session.get(Downtime, row.id)
     feedback = select(Feedback).where(Feedback.incident == row.id).order_by(Feedback.id.desc()).limit(MOST_VERSIONS)
     return IncidentDocument(
-        **_summary(row, verdict_at),
+        **_summary(row, verdict_at, session.scalar(select(planned(row.id)))),
         symptoms=tuple(known(SymptomDocument, one) for one in row.state.get("symptoms", ())),
         downtime=downtime_document(downtime) if downtime is not None else None,
         feedback=tuple(map(feedback_document, session.scalars(feedback))),
@@ -214,7 +228,7 @@ def known(type: type[Known], values: dict[str, Any]) -> Known:
     return msgspec.convert({name: value for name, value in values.items() if value is not None}, type)
 
 
-def _summary(row: Incident, verdict_at: float | None) -> dict[str, Any]:
+def _summary(row: Incident, verdict_at: float | None, plan: str | None) -> dict[str, Any]:
     verdict = None
     if row.verdict_version and verdict_at is not None:
         verdict = VerdictSummary(
@@ -226,7 +240,7 @@ def _summary(row: Incident, verdict_at: float | None) -> dict[str, Any]:
         "id": row.id, "kind": row.kind, "job": row.job, "attempt": row.attempt, "status": status,
         "opened_at": row.opened_at, "onset_at": row.onset_at, "closed_at": row.closed_at,
         "closed_because": row.closed_because, "merged_into": row.merged_into, "nodes": tuple(row.nodes),
-        "verdict": verdict,
+        "verdict": verdict, "plan": plan,
     }  # fmt: skip
 
 

@@ -67,6 +67,8 @@ def show(
       faulthound incidents show inc-0123456789ab
       faulthound incidents show inc-0123456789ab --json | jq .verdict.action
     """
+    from analyzers.remediation.types import WITHDRAWN
+
     found = connection.get(resource("incidents", incident))
     versions = list(connection.all(resource("incidents", incident, "verdicts")))
     document = None
@@ -75,7 +77,9 @@ def show(
     elif version is not None:
         raise UserError(f"incident {incident} has no version {version}: nothing was published yet")
     every = {"incident": found, "versions": versions, "verdict": document}
-    return Answer(every, lambda: _print_incident(found, versions, document))
+    plans = connection.all("/v1/remediations", incident=incident) if found.get("plan") and version is None else ()
+    plan = next((one for one in plans if one["status"] not in WITHDRAWN), None)
+    return Answer(every, lambda: _print_incident(found, versions, document, plan))
 
 
 @command(incidents, "export")
@@ -145,7 +149,7 @@ def incident_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     from service.reports import history
 
     found = None if row["verdict"] is None else history.of_summary(row["verdict"])
-    last = ("no verdict yet", "", "") if found is None else (found.named, found.sure, found.action)
+    last = ("no verdict yet", "", "") if found is None else (found.named, found.sure, row.get("plan") or found.action)
     opened, closed = shown_instant(row["opened_at"]), shown_instant(row["closed_at"])
     return row["id"], opened, closed, row["kind"], row["job"] or "(fleet)", *last
 
@@ -160,12 +164,14 @@ def _real(culprit: str | None) -> dict[str, Any]:
 
 
 def _print_incident(
-    found: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], document: Mapping[str, Any] | None
-) -> None:
+    found: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], document: Mapping[str, Any] | None,
+    plan: Mapping[str, Any] | None,
+) -> None:  # fmt: skip
     import msgspec
 
     from analyzers.model.verdict import Verdict
     from service.reports import history
+    from service.reports.remediations import deed
 
     print_lines(incident_lines(found))
     if versions:
@@ -180,7 +186,8 @@ def _print_incident(
             if found["closed_at"] is not None
             else [""]
         )
-        print_verdict(msgspec.convert(document, Verdict))
+        planned = "" if plan is None else f"{deed(plan)} ({plan['id']}, {plan['status']}). {plan['why'].rstrip('.')}."
+        print_verdict(msgspec.convert(document, Verdict), plan=planned)
 
 
 def incident_lines(found: Mapping[str, Any]) -> list[str]:

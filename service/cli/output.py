@@ -34,11 +34,12 @@ def print_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(printable(line).replace("\n", " ") + "\n")
 
 
-def print_verdict(verdict: Verdict, *, no_color: bool = False) -> None:
-    """Print a verdict for people."""
+def print_verdict(verdict: Verdict, *, no_color: bool = False, plan: str = "") -> None:
+    """Print a verdict for people; ``plan``: what is planned."""
     from service.reports import text
 
-    sys.stdout.write(text.render(verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode()))
+    shown = text.render(verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode(), plan=plan)
+    sys.stdout.write(shown)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

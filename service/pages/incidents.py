@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.model.verdict import Verdict
+from analyzers.remediation.types import WITHDRAWN
 from service.api import incident_documents as documents
 from service.api.problems import Problem
 from service.api.state import Service
@@ -47,6 +48,7 @@ def page(
         goes_on=incident.status == "open" and version is None and not asks, paused=paused, asks=asks, incident=incident,
         merged=incident.merged_into is not None, shown_version=number, columns=history.COLUMNS,
         versions=list(history.lines(map(history.of_summary, versions))), timeline=timeline[:MOST_HAPPENINGS],
+        acting=next((one for one in remedies if one.plan["status"] not in WITHDRAWN), None) if version is None else None,
         timeline_is_cut=len(timeline) > MOST_HAPPENINGS, instants=_instants(incident.downtime), remedies=remedies,
         **_shown(verdict),
     )  # fmt: skip

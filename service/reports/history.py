@@ -18,7 +18,7 @@ NONE_NAMED = "none"
 
 @dataclass(frozen=True, slots=True)
 class VersionLine:
-    """One version, as far as a line holds it. ``culprits``: (kind, id, ranks, probability, role)."""
+    """One version, as far as a line holds it. ``culprits``: (kind, id, ranks, probability, role), the first root's first."""
 
     version: int
     at: float
@@ -27,6 +27,7 @@ class VersionLine:
     abstained: bool
     action: str
     culprits: tuple[tuple[str, str, tuple[int, ...], float, str], ...] = ()
+    first: int = 1  # how many of them are of the first root
 
     @property
     def named(self) -> str:
@@ -37,14 +38,17 @@ class VersionLine:
 
     @property
     def sure(self) -> str:
-        """The probability of the least probable culprit, as a percentage; empty where none is named."""
-        return f"{min(sure for *_, sure, _role in self.culprits) * 100:.0f} %" if self.culprits else ""
+        """The probability of the first headline, as a percentage; empty where none is named."""
+        return f"{min(sure for *_, sure, _role in self.culprits[: self.first]) * 100:.0f} %" if self.culprits else ""
 
 
 def of_verdict(verdict: Verdict, version: int, at: float) -> VersionLine:
     """Return a verdict's line."""
     culprits = tuple((one.kind, one.id, one.ranks, one.probability, one.role or "") for one in verdict.culprits)
-    return VersionLine(version, at, verdict.symptom, verdict.cause, verdict.abstained, verdict.action.kind, culprits)
+    return VersionLine(
+        version, at, verdict.symptom, verdict.cause, verdict.abstained, verdict.action.kind, culprits,
+        _first([one.root for one in verdict.culprits]),
+    )  # fmt: skip
 
 
 def of_summary(row: Mapping[str, Any]) -> VersionLine:
@@ -59,7 +63,13 @@ def of_summary(row: Mapping[str, Any]) -> VersionLine:
     return VersionLine(
         int(row["version"]), float(row["at"]), row.get("symptom") or "", row.get("cause") or "",
         bool(row.get("abstained")), row.get("action") or "none", culprits,
+        _first([str(one.get("root") or "") for one in row.get("culprits") or ()]),
     )  # fmt: skip
+
+
+def _first(roots: list[str]) -> int:
+    """Return how many culprits are of the first root: they are listed root by root."""
+    return max(1, sum(root == roots[0] for root in roots)) if roots else 1
 
 
 def as_json(line: VersionLine) -> dict[str, Any]:

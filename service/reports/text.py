@@ -22,8 +22,11 @@ _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1
 _TONES = {"named": "red", "healthy": "green", "open": "yellow"}
 
 
-def render(verdict: Verdict, *, width: int = 80, color: bool = False, unicode: bool = True) -> str:
-    """Return the verdict as text that ends in a newline; ``unicode`` False gives plain ASCII."""
+def render(verdict: Verdict, *, width: int = 80, color: bool = False, unicode: bool = True, plan: str = "") -> str:
+    """Return the verdict as text that ends in a newline; ``unicode`` False gives plain ASCII.
+
+    ``plan``: what is planned, in a sentence; it goes before what the verdict alone advises.
+    """
     page = _Page(max(NARROWEST, min(width, WIDEST)), color)
     headlines = story.headlines(verdict)
     for headline in headlines[:MOST_ROOTS]:
@@ -36,7 +39,7 @@ def render(verdict: Verdict, *, width: int = 80, color: bool = False, unicode: b
         ("Suspects, none of them named", _open_suspects(verdict)),
         ("Rejected", _rejected(verdict)),
         ("Missing", _missing(verdict)),
-        ("What to do", _action(verdict)),
+        ("What to do", _planned(verdict, plan) if plan else _action(verdict)),
         ("Seen", _seen(verdict)),
     ):
         page.section(title, list(rows))
@@ -149,6 +152,10 @@ def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
     for missing in sorted(verdict.missing, key=lambda item: not item.matters)[: 2 * MOST_ROWS]:
         decides = "" if missing.matters else " (would not change the answer)"
         yield "!" if missing.matters else "-", f"{missing.what}{decides}"
+
+
+def _planned(verdict: Verdict, plan: str) -> Iterator[tuple[str, str]]:
+    yield "", f"{plan} By the verdict alone: {story.advice(verdict)}"
 
 
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:

@@ -105,7 +105,7 @@ def publish(session: Session, published: Publish, at: float) -> bool:
     row.symptom, row.cause, row.abstained = verdict.symptom, verdict.cause, verdict.abstained
     row.action = verdict.action.kind
     row.culprits = [
-        {"kind": one.kind, "id": one.id, "ranks": list(one.ranks), "probability": one.probability}
+        {"root": one.root, "kind": one.kind, "id": one.id, "ranks": list(one.ranks), "probability": one.probability}
         | ({"role": one.role} if one.role else {})
         for one in verdict.culprits
     ]

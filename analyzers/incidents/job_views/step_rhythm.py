@@ -263,22 +263,23 @@ class StepRhythm:
 
     def _known_pauses(self, figures: _Figures | None) -> list[Pause]:
         """Return the pauses of the day, covered or not, the oldest first."""
-        new = [] if figures is None else self._pauses(self._gaps(), figures.p99_seconds)
+        new = [] if figures is None else self._pauses(self._gaps(), figures)
         return sorted({(one.at, one.step): one for one in (*new, *self._folded)}.values())
 
-    def _pauses(self, gaps: Sequence[float], p99: float) -> Iterator[Pause]:
+    def _pauses(self, gaps: Sequence[float], figures: _Figures | None) -> Iterator[Pause]:
+        """Yield the intervals that are longer than the steps in them take: a reader that was away reports many at once."""
         first = 0 if self._forgot else WARM_UP
+        p99, stride = (0.0, 1) if figures is None else (figures.p99_seconds, figures.stride)
         for index, gap in enumerate(gaps):
-            if index >= first and gap > max(PAUSE_SECONDS, PAUSE_FACTOR * p99):
+            reports = max(1.0, (self.rows[index + 1].step - self.rows[index].step) / stride)
+            if index >= first and gap > max(PAUSE_SECONDS, PAUSE_FACTOR * p99 * reports):
                 early = not self._forgot and index < WARM_UP + FEWEST
                 yield Pause(self.rows[index + 1].at, self.rows[index].step, gap, early)
 
     def _fold(self) -> None:
         """Drop the oldest quarter of the rows, but keep its pauses."""
-        figures = self._known()
-        p99 = 0.0 if figures is None else figures.p99_seconds
         gone = MOST_ROWS // 4
-        for pause in self._pauses(self._gaps()[:gone], p99):
+        for pause in self._pauses(self._gaps()[:gone], self._known()):
             insort(self._folded, pause)
         since = self.rows[-1].at - DAY_SECONDS
         kept = [pause for pause in self._folded if pause.at >= since]

@@ -42,9 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None = None
     restart: RoleRestart | None = None  # of the role
     why: str = ""
-    probability: float = (
-        0.0  # of what the plan acts on: the least of the nodes that it touches, else of all that is named
-    )
+    probability: float = 0.0  # of what the plan acts on: the least of the nodes that it touches, else of the first root
     expected_loss_gpu_hours: float | None = None
     parts: dict[str, float] = {}  # of the loss
     priced_tenants: tuple[str, ...] = ()  # the other jobs on these nodes whose loss is in it
@@ -120,4 +118,5 @@ def _guilty(option: Option, case: PlanCase) -> str:
 def _probability(option: Option, verdict: Verdict, case: PlanCase) -> float:
     if option.nodes:
         return case.sure(option.nodes)
-    return min((clamp_probability(culprit.probability) for culprit in verdict.culprits), default=0.0)
+    first = [one for one in verdict.culprits if one.root == verdict.culprits[0].root]  # of the first headline
+    return min((clamp_probability(culprit.probability) for culprit in first), default=0.0)

@@ -25,6 +25,7 @@ CODE = Verdict(
     symptom="hang", cause="code", abstained=False, roots=(Root(root="r1", cause="code", fault_class="desync"),),
     culprits=(Culprit(root="r1", kind="code", id="code", probability=0.9),), action=Action(kind="rollback"),
 )  # fmt: skip
+NOBODY = Verdict(symptom="hang", cause="unknown", abstained=True, action=Action(kind="none"))
 OTHER = Verdict(
     symptom="hang", cause="machine", abstained=False, roots=FAULT.roots,
     culprits=(Culprit(root="r1", kind="node", id="n0", probability=0.9),), action=Action(kind="evict", nodes=("n0",)),
@@ -98,6 +99,19 @@ def test_a_stopped_process_that_goes_on(reporters: tuple[int, ...]) -> None:
 
         assert [one for _, one in engine.published] == [FAULT], go
         assert len(engine.closed) == 1
+
+
+def test_data_is_not_blamed_from_stacks_of_a_job_that_goes_on() -> None:
+    """All ranks waited for a peer elsewhere, which decides nothing; then it answered, and all of them read data again."""
+    for go in range(160, 250, 5):
+        spent = [(rank, at, float(min(at, 100) + max(0, at - go))) for rank in range(8) for at in range(5, 400, 10)]
+        states = [state_of(rank, at, "S" if 100 <= at < go else "R", cpu) for rank, at, cpu in spent]
+        engine = JudgedByTime(until(float(go), NOBODY, DATA))
+        engine.run(WithStates(law=stopped([(100.0, go - 100.0)]), extra=states), 0.0, go + 100.0)
+        assert DATA not in [one for _, one in engine.published], go
+
+    stands = JudgedByTime(until(160.0, NOBODY, DATA)).run(WatchedJob(stopped_at=100.0), 0.0, 300.0)
+    assert DATA in [one for _, one in stands.published]
 
 
 def test_a_first_verdict_after_the_job_moved_names_nothing() -> None:

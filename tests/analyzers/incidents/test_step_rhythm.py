@@ -151,3 +151,17 @@ def test_a_new_run_has_none_of_the_last_runs_odd_steps() -> None:
 
     assert before is not None
     assert series.trouble() is None
+
+
+@pytest.mark.parametrize(("unread", "pauses"), [(43, 0), (0, 2)])
+def test_steps_that_an_absent_agent_read_later_are_no_pause(unread: int, pauses: int) -> None:
+    """It was away for 43 s, twice, and the job did its steps meanwhile; one that did none has paused."""
+    found, at, step = StepRhythm(), START, 0
+    for turn in range(120):
+        away = turn in (61, 97)
+        at, step = (at + 43.0, step + max(1, unread)) if away else (at + 1.0, step + 1)
+        found.add(StepRow(at, step))
+
+    assert len(found.document()["pauses"]) == pauses
+    longest = max(found.allowed_seconds(later) for later in range(step, step + 60))
+    assert (longest < 20.0) is (pauses == 0)

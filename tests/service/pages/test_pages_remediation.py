@@ -44,6 +44,17 @@ def test_a_proposal_names_its_object_and_its_effect(ann: Browser) -> None:
     assert DEED in page(ann, "/remediations").text
 
 
+def test_the_incident_says_what_is_planned_until_that_is_rejected(client: Client, ann: Browser) -> None:
+    """What to do is one answer, on the page, in the list and over REST; without a plan it is the verdict's."""
+    planned = " ".join(page(ann).text.split())
+    listed = client.get("/v1/incidents").json()["items"][0]["plan"]
+    decide(ann, "reject", reason="not now")
+    advised = " ".join(page(ann).text.split())
+
+    assert (f"What to do {DEED}." in planned, f"What to do {DEED}." in advised) == (True, False)
+    assert (listed, client.get(f"/v1/incidents/{INCIDENT}").json()["plan"]) == ("evict", None)
+
+
 def test_who_has_not_signed_in_is_shown_no_form(client: Client) -> None:
     """A token that only reads sees the proposal and what stands in its way, and is told where to sign in."""
     found = page(client)

@@ -60,6 +60,8 @@ def test_independent_roots_have_a_line_each() -> None:
         " very likely (90 %)",
         " possible (50 %)",
     ]
+    assert history.of_verdict(verdict, 1, 0.0).sure == "90 %"
+    assert history.of_verdict(two_ranks(), 1, 0.0).sure == f"{100 * min(first.probability, second.probability):.0f} %"
 
 
 def test_a_crash_happened_at_a_time_and_a_hang_lasts_since_one() -> None:
