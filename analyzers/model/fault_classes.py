@@ -19,6 +19,7 @@ ActionKind = Literal[
 ]  # the weakest first
 Trait = Literal[
     "job_may_run",  # the job runs, or may run: a claim that only supports others does not stand beside it
+    "alone",  # it stands only where nothing else is claimed, and supports nothing
     "supports",  # it supports other claims, and stands by itself only where there is none
     "no_dump",  # it rests on a missing dump alone
     "no_stack",  # it rests on a missing stack alone
@@ -273,6 +274,10 @@ def _crash() -> Iterator[FaultClass]:
 def _hardware() -> Iterator[FaultClass]:
     by = ("hardware",)
     yield FaultClass("xid_*", by, ("machine",), "evict", "Xid {}")
+    yield FaultClass(
+        "xid_of_program", by, ("code",), "none", "a fault of the program on its GPU",
+        advice="no machine is at fault: look for what the job's kernels or its library access", traits=("alone",),
+    )  # fmt: skip
     yield FaultClass("sxid_*", by, ("machine",), "reboot_node", "SXid {}")
     yield FaultClass("nvlink5_*", by, ("machine",), "evict", "an NVLink error, Xid {}")
     yield FaultClass("nvlink_74_*", by, ("machine",), "reset_gpu", "an NVLink error, Xid 74: {}")
@@ -292,6 +297,7 @@ def _hardware() -> Iterator[FaultClass]:
         "gpu_page_fault", by, ("code",), "none", "a process used GPU memory that was not mapped",
         advice="no machine is at fault: look for what the job's kernels or its library access",
     )  # fmt: skip
+    yield FaultClass("gsp_timeout", by, ("machine",), "probe", "the system processor of a GPU did not answer")
     yield FaultClass("gpu_lost", by, ("machine",), "reboot_node", "the driver lost a GPU, or could not start it")
     yield FaultClass("pcie_fatal", by, ("machine",), "reboot_node", "a fatal PCIe error")
     yield FaultClass("pcie_nonfatal", by, ("machine",), "probe", "an uncorrected PCIe error")

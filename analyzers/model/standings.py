@@ -40,7 +40,7 @@ class Standing:
     normal: tuple[str, ...]
     where: str  # the frame to show people
     source: str
-    at: float | None
+    at: float | None  # None: only its file has a time, which may be that of a copy
     owns_gil: bool | None = None
     active: bool | None = None
     moved: bool | None = None
@@ -173,7 +173,7 @@ def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: 
         normal=rules.normal(frames),
         where=_shown(frames, rules, duty.function),
         source=newest.dump.source,
-        at=newest.dump.at,
+        at=newest.dump.at if _live(newest.dump) else None,
         owns_gil=newest.thread.owns_gil if newest.thread else None,
         active=newest.thread.active if newest.thread else None,
         moved=None if before is None else before != newest.frames,

@@ -73,7 +73,8 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     decision = Decision(findings=tuple(ordered))
     numbers = [finding for finding in ordered if finding.suspects and finding.symptom == "numeric"]
     asked = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "asked")]
-    claims = [f for f in ordered if f.suspects and not f.narrows and f not in numbers and f not in asked]
+    last = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "alone")]
+    claims = [f for f in ordered if f.suspects and not f.narrows and f not in (*numbers, *asked, *last)]
     narrowing = [finding for finding in ordered if finding.suspects and finding.narrows]
     for finding in (f for f in claims if not has(f.fault_class, "supports")):
         _admit(decision, finding, topology)
@@ -90,6 +91,8 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
         alone = [f for f in narrowing if not has(f.fault_class, "no_stack") and _strength(f) >= least]
         decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
     _ended_from_outside(decision, asked, topology)
+    if not decision.roots and not _running(ordered):
+        decision.roots = [root for finding in last for root in _split(finding)]
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
     return decision

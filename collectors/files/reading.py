@@ -30,6 +30,7 @@ Progress = Callable[[int, int], None]
 """Called with the megabytes read and those there are."""
 
 MEGABYTE = 1_000_000
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
 CHUNK_FILES = 64
 CHUNK_BYTES = 16 << 20
 BLOCK_RECORDS = 512
@@ -142,6 +143,7 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
             continue
         watch.begin(item.source, seconds)
         limit_memory(min(limits.child_bytes + BYTES_PER_FILE_BYTE * item.size_bytes, MAX_CHILD_BYTES))
+        within = owned.within(item, limits)
         for opened in open_found(item, limits):
             if isinstance(opened, Unread):
                 yield opened
@@ -151,11 +153,11 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
                 watch.begin(opened.source, seconds)
                 if isinstance(opened.stream, Opened):
                     opened.stream.bounded.moved = moved
-                seat = owned.seats.get(opened.source)
-                alone = torchrun_run(opened.source) in owned.only_runs
+                seat = within.seats.get(opened.source)
+                alone = torchrun_run(opened.source) in within.only_runs
                 local_rank = whose(opened.source).local_rank if alone else None
                 number = seat.number if seat is not None else None
-                if owned.several and opened.source.endswith(".txt") and is_advice(opened.head.decode(errors="replace")):
+                if within.several and opened.source.endswith(".txt") and is_advice(opened.head.decode(errors="replace")):
                     yield unread(opened.source, ADVICE)
                     continue
                 yield from read_input(replace(opened, local_rank=local_rank, number=number), habit, seat)
@@ -185,6 +187,14 @@ class _Owned:
         return cls(
             found, frozenset(run for of_role in runs.values() if len(of_role) == 1 for run in of_role), len(sources) > 1
         )
+
+
+    def within(self, item: Found, limits: Limits) -> _Owned:
+        """Compare the paths in an archive as those of a folder; of any other file the walk has said all."""
+        if not item.source.endswith(ARCHIVES):
+            return self
+        names = [opened.source for opened in open_found(item, limits)]
+        return _Owned.of(names) if len(names) > 1 else self
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from collectors.formats.job_log.job_log import MAX_EVENTS, MAX_SEGMENTS, JobLog
 from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
-from collectors.formats.kernel_log.kernel_log import EVENTS_LIMIT, Parser
+from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, Parser
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
@@ -29,7 +29,6 @@ from collectors.records import Record, Unread
 CHUNK_BYTES = 1 << 20
 LABEL_BYTES = 32
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
-_ANYONES = ("", "dmesg iso")  # a date and a time before the text: dmesg's, and that of many a program
 _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
 
@@ -185,7 +184,7 @@ class _Reader:
             yielded = list(self.kernel.feed(number, text))
             self.kernel_events += len(yielded)
             yield from yielded
-            if yielded or (split.form not in _ANYONES and split.tag == kernel_times.KERNEL):
+            if yielded or (split.form not in ANYONES and split.tag == kernel_times.KERNEL):
                 return
         if self.of_machine and not self._of_job(text):
             return

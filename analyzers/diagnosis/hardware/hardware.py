@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from analyzers.diagnosis.hardware import devices, hosts, ports
+from analyzers.diagnosis.hardware import applications, devices, hosts, ports
 from analyzers.diagnosis.hardware.hosts import without_passed
 from analyzers.diagnosis.hardware.occurrences import UTC, coalesce, instant_of, of_kind
 from analyzers.diagnosis.hardware.places import Places
@@ -31,7 +31,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     places = Places(window, topology)
     occurrences = coalesce(of_kind(timely, "xid", "off_bus", "sxid"))
     missing = _missing(timely)
-    yield from devices.findings(occurrences, places, knowledge, missing)
+    faulty = list(devices.findings(occurrences, places, knowledge, missing))
+    yield from faulty or applications.findings(occurrences, window, places, knowledge)
     yield from ports.findings(timely, places, missing)
     yield from hosts.findings(without_passed(timely, window), places)
     if len(timely) < len(events):

@@ -54,6 +54,9 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
         "gpu_page_fault", "code", "code", 0.4, "a process used GPU memory that was not mapped", "crash"
     ),
     ("gpu_lost", None): _Rule("gpu_lost", "machine", "device", 0.7, "the driver lost a GPU, or could not start it"),
+    ("gsp_timeout", None): _Rule(
+        "gsp_timeout", "machine", "node", 0.55, "the system processor of a GPU did not answer, or the GPU needs a reset"
+    ),
     ("mlx5", "fatal"): _Rule("nic_health", "network", "device", 0.7, "the network card reports itself unhealthy"),
     ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),
     ("segfault", None): _Rule("segfault", "code", "code", 0.4, "a process of the job crashed", "crash"),
@@ -88,9 +91,15 @@ def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]
 
 
 def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
-    """Leave out the reset of a GPU that the same log explains."""
+    """Leave out the reset of a GPU that the same log explains, and a silent GSP where an Xid or a lost GPU says of which."""
     explained = {one.key for one in occurrences if one.event.event in {"gpu_uncorrected", "gpu_lost"}}
-    return [one for one in occurrences if one.event.event != "gpu_reset" or one.key not in explained]
+    named = {one.machine for one in occurrences if one.event.event in {"xid", "off_bus", "gpu_lost"}}
+    return [
+        one
+        for one in occurrences
+        if (one.event.event != "gpu_reset" or one.key not in explained)
+        and (one.event.event != "gsp_timeout" or one.machine not in named)
+    ]
 
 
 def _rule(occurrence: Occurrence, unreachable: list[Occurrence]) -> _Rule | None:

@@ -100,7 +100,7 @@ def _finding(fault_class: str, cause: Cause, suspects: tuple[Suspect, ...]) -> F
 def _suspect(rank: int, row: ProcessState, strength: float, why: str) -> Suspect:
     channel = f", waiting in {row.wait_channel}" if row.wait_channel else ""
     text = f"rank {rank}: process {row.pid} is in state {row.state}{channel}"
-    evidence = (Evidence(text=text, source=row.source, at=row.at),)
+    evidence = (Evidence(text=text, source=row.source, at=row.at if row.boot_id else None),)
     return Suspect(kind="rank", strength=strength, why=why, ranks=(rank,), node=row.node, evidence=evidence)
 
 
@@ -169,5 +169,5 @@ def _absent_suspect(rank: int, node: str | None, mate: ProcessState) -> Suspect:
     where = f"on {node} " if node else ""
     text = f"rank {rank} has no process {where}while its neighbours have one"
     strength = ABSENT if node else ABSENT_WITHOUT_NODES
-    evidence = (Evidence(text=text, source=mate.source.rsplit(":", 1)[0], at=mate.at),)
+    evidence = (Evidence(text=text, source=mate.source.rsplit(":", 1)[0], at=mate.at if mate.boot_id else None),)
     return Suspect(kind="rank", strength=strength, why=text, ranks=(rank,), node=node, evidence=evidence)

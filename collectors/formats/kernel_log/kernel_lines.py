@@ -256,6 +256,17 @@ _LUSTRE_LOST = (
 _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | None]], ...] = (
     (("SXid",), r"nvidia-(nvswitch\d+):? SXid \(" + _PCI + r"\):? (\d{1,6})(?:,(.*))?", _sxid),
     (("Xid (",), r"NVRM:\s+Xid \(" + _PCI + r"\):\s*(\d{1,5})\b(?:,(.*))?", _xid),
+    (
+        (" detected on ",),
+        r"XID (?P<code>\d{1,3})(?:\.\d{1,3})?\b.{0,200}? detected on (?:GPU )?" + _PCI,
+        lambda found: {"event": "xid", "code": int(found["code"]), "pci": pci_address(found[2])},
+    ),
+    (
+        ("GSP", "rpcRecvPoll timedout", "NV_ERR_RESET_REQUIRED"),
+        r"NVRM: .{0,100}?(?:GSP RM heartbeat timed out|GSP RPC timeout detected|waiting for RPC response from GSP|"
+        r"rpcRecvPoll timedout for fn|\[NV_ERR_RESET_REQUIRED\])",
+        _named("gsp_timeout"),
+    ),
     (("NVRM:",), r"NVRM:\s+GPU at " + _PCI + r":\s+(GPU-[0-9a-fA-F-]{8,40})", _identity),
     (("fallen off the bus",), r"NVRM:\s+GPU (?:at )?" + _PCI + r":?,? (?:GPU )?has fallen off the bus", _off_bus),
     (("fallen off the bus",), r"NVRM:\s+The NVIDIA GPU " + _PCI + r"[\s\S]{0,200}fallen off the bus", _off_bus),

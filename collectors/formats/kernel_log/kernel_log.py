@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -46,7 +46,10 @@ _KERNEL_WORDS = re.compile(
     r"clocksource|CPU\d*:|CPU: |Tainted|eth\d|random:|x86/|smpboot|docker0|veth|INFO: task|segfault|Memory:|cgroup|nfs:"
 )
 _OF_JOBS = (" NCCL WARN ", " NCCL INFO ")  # in brackets, their stamps look like dmesg's, and they name the same cards
-_BARE = ("NVRM: ", "nvidia-nvswitch")  # driver lines pasted without their prefix
+ANYONES = ("", "dmesg iso")  # a date and a time before the text: dmesg's, and that of many a program
+_BARE = ("NVRM: ", "nvidia-nvswitch", "XID ")  # driver lines pasted without their prefix
+_QUOTED = re.compile(r"""(?:["'|=]|["'\w\]]: ) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))""")
+"""A line of the kernel within one of another program, such as gpud or a monitor: as a string, or after a colon."""
 _JOURNAL = re.compile(rb'^\x1e?\{.{0,4096}"(?:__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_TRANSPORT)"', re.DOTALL)
 
 
@@ -73,7 +76,7 @@ def _certainty(form: str, shown: list[str], *, serving: bool) -> int:
         return 75 if serving else 0
     if form == "bare":
         return 60
-    if form in ("dmesg", "dmesg -T", "dmesg -H"):
+    if form in ("dmesg", "dmesg -T", "dmesg -H", "dmesg -x"):
         return 80 if kernel_words else 40
     return 60 if kernel_words else 0
 
@@ -134,7 +137,9 @@ class Parser:
         if boot := _BOOT.match(line):
             self.boot_id = boot[1]
         split = kernel_times.split(line)
-        if not split.form and not line.startswith(_BARE):
+        if split.form in ANYONES and (quoted := _QUOTED.search(line[: kernel_lines.LOOK_LIMIT])):
+            split = replace(split, text=line[quoted.end() :].rstrip("\"'}] ,"), form="quoted")
+        elif not split.form and not line.startswith(_BARE):
             return
         if split.form == "kmsg" and line.startswith(" "):
             return

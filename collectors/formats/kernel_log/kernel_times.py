@@ -8,7 +8,7 @@ syslog) is read as UTC, since the log does not name the machine's zone; a stamp 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -29,7 +29,10 @@ KMSG = re.compile(r"\d{1,5},\d{1,20},(\d{1,18}),[^;]{0,64};")
 DMESG = re.compile(r"\[\s*(\d{1,10}\.\d{6})\]" + _CALLER + " ?")
 DMESG_WALL = re.compile(rf"\[(?:\w{{3}}) ({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d) (\d{{4}})\]" + _CALLER + " ?")
 DMESG_HUMAN = re.compile(rf"\[(?:{_MONTH}\s?\d{{1,2}} \d\d:\d\d|\s*\+\d+\.\d{{6}})\] ?")
-DMESG_DECODED = re.compile(r"(?:kern|user|daemon|syslog)\s*:\s*\w+\s*:\s+(?=\[)")
+# dmesg -x; Talos writes the machine's address before and a colon after the stamp.
+DECODED = re.compile(
+    r"(?:(?P<host>[\w.-]{1,253}): )?(?:kern|user|daemon|syslog)\s{0,8}:\s{0,8}\w{1,8}\s{0,8}:\s{1,8}(?=\[|\d{4}-\d\d-\d\d[T ])"
+)
 BRACKET_ISO = re.compile(r"\[" + _ISO + r"\] ?")
 SYSLOG = re.compile(rf"({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:\.(\d{{1,9}}))? (?P<rest>{_TAG})")
 ISO_SYSLOG = re.compile(rf"(?:\w{{3}} )?{_ISO}\s+(?P<rest>{_TAG})")
@@ -79,6 +82,10 @@ def split(line: str) -> Line:
     line = line.removeprefix("> ")  # of a quotation in a thread
     if line.startswith("<") and (priority := PRIORITY.match(line)):
         line = line[priority.end() :]
+    if decoded := DECODED.match(line):
+        within = split(line[decoded.end() :])
+        text = within.text.removeprefix(": ")
+        return replace(within, text=text, form="dmesg -x", host=decoded["host"]) if within.form else Line(line)
     for reading in _READINGS:
         if found := reading(line):
             return found
@@ -112,17 +119,16 @@ def _kmsg(line: str) -> Line | None:
 
 
 def _dmesg(line: str) -> Line | None:
-    start = decoded.end() if (decoded := DMESG_DECODED.match(line)) else 0
-    if found := DMESG.match(line, start):
+    if found := DMESG.match(line):
         text, seconds = line[found.end() :], float(found[1])
         tagged = MONOTONIC_HOST.match(text)  # journalctl -o short-monotonic: "[12.345678] host kernel: text"
         if tagged and tagged["tag"] == KERNEL:
             return Line(text[tagged.end() :], "dmesg", host=tagged["host"], monotonic_at=seconds)
         return Line(text, "dmesg", monotonic_at=seconds)
-    if found := DMESG_WALL.match(line, start):
+    if found := DMESG_WALL.match(line):
         at = utc_seconds((int(found[6]), MONTHS[found[1]], int(found[2])), (found[3], found[4], found[5]))
         return Line(line[found.end() :], "dmesg -T", at=at)
-    if found := DMESG_HUMAN.match(line, start):
+    if found := DMESG_HUMAN.match(line):
         return Line(line[found.end() :], "dmesg -H")
     return None
 

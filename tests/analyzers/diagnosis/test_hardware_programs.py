@@ -12,8 +12,21 @@ PROGRAM = "pid=900, name=python, Graphics SM Warp Exception on (GPC 7, TPC 7, SM
 
 @pytest.mark.parametrize("code", [13, 31])
 def test_a_context_that_a_program_broke_is_no_fault_of_the_gpu(code: int) -> None:
-    """An Xid 109 after the program's own Xid on the same GPU asks for no reset."""
-    assert judge(log(xid(100, code, PROGRAM), xid(105, 109, SWITCH_TIMEOUT))) == []
+    """An Xid 109 after the program's own Xid on the same GPU asks for no reset: the program is what is named."""
+    found = judge(log(xid(100, code, PROGRAM), xid(105, 109, SWITCH_TIMEOUT)))
+    assert [(one.cause, one.fault_class) for one in found] == [("code", "xid_of_program")]
+
+
+def test_a_program_s_xid_alone_names_the_program() -> None:
+    """One such line decides the GPU and whose fault it is; several of one moment are one claim."""
+    found = judge(log(xid(100, 31, PROGRAM), xid(130, 31, PROGRAM, pci="0000:1b:00")))
+    assert [(one.cause, len(one.suspects)) for one in found] == [("code", 1)]
+    assert "0000:1b:00, 0000:9b:00" in found[0].suspects[0].why
+
+
+def test_program_s_xids_of_different_hours_name_nothing() -> None:
+    """A machine's log of a day holds the faults of many programs."""
+    assert judge(log(xid(100, 31, PROGRAM), xid(9000, 13, PROGRAM, pci="0000:1b:00"))) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,21 @@ def test_a_folder_without_roles_keeps_its_meaning(tmp_path: Path) -> None:
     """Names with a number and no role give neither rank nor role."""
     records = _written(tmp_path, {"train_0.log": CRASH, "worker_1.log": _trained(), "node0/stdout_3.log": CRASH})
     assert {(one.role, one.rank) for one in records if isinstance(one, LogEvent | Steps)} == {(None, None)}
+
+
+@pytest.mark.parametrize("form", ["tar", "tgz", "zip"])
+def test_paths_in_an_archive_are_roles_as_those_of_a_folder(tmp_path: Path, form: str) -> None:
+    """Packed or unpacked, the same files are of the same roles."""
+    names = {"logs/trainer_0.log": _trained(), "logs/rollout_0.log": CRASH, "logs/rollout_1.log": _trained()}
+    unpacked = _written(tmp_path / "job", names)
+    packed = tmp_path / f"job.{form}"
+    if form == "zip":
+        with zipfile.ZipFile(packed, "w") as archive:
+            for name in names:
+                archive.write(tmp_path / "job" / name, name)
+    else:
+        with tarfile.open(packed, "w:gz" if form == "tgz" else "w") as tar:
+            tar.add(tmp_path / "job", "job")
+    found = [(one.role, one.rank) for one in read_paths([packed]) if isinstance(one, LogEvent | Steps)]
+    assert sorted(found) == sorted((one.role, one.rank) for one in unpacked)  # type: ignore[type-var]
+    assert len(set(found)) == 3
