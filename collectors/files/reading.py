@@ -157,7 +157,11 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
                 alone = torchrun_run(opened.source) in within.only_runs
                 local_rank = whose(opened.source).local_rank if alone else None
                 number = seat.number if seat is not None else None
-                if within.several and opened.source.endswith(".txt") and is_advice(opened.head.decode(errors="replace")):
+                if (
+                    within.several
+                    and opened.source.endswith(".txt")
+                    and is_advice(opened.head.decode(errors="replace"))
+                ):
                     yield unread(opened.source, ADVICE)
                     continue
                 yield from read_input(replace(opened, local_rank=local_rank, number=number), habit, seat)
@@ -187,7 +191,6 @@ class _Owned:
         return cls(
             found, frozenset(run for of_role in runs.values() if len(of_role) == 1 for run in of_role), len(sources) > 1
         )
-
 
     def within(self, item: Found, limits: Limits) -> _Owned:
         """Compare the paths in an archive as those of a folder; of any other file the walk has said all."""

@@ -10,7 +10,7 @@ import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from analyzers.diagnosis.crash import silence
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
@@ -247,12 +247,9 @@ def _others_lost_a_peer(scene: Scene, group: Sequence[Failure]) -> bool:
 def _others_seen(scene: Scene, group: Sequence[Failure]) -> bool:
     """Whether anything shows another process of the job: of a process whose end is all there is, nothing follows for others."""
     own = {failure.rank for failure in group}
-    pids = {event.pid for event in scene.events("closing")} | {
-        event.pid for each in group for _, event in each.classified
-    }
     ended = [failure for failure in scene.failures if failure not in group]
-    # The launcher's line of ending a process may be of the very one that failed, whose rank the other line gives.
-    return bool(scene.heard - own) or len(pids - {None}) > 1 or any(not _only_closed(failure) for failure in ended)
+    # That the launcher ended others too shows neither that they ran on nor why this one ended.
+    return bool(scene.heard - own) or any(not _only_closed(failure) for failure in ended)
 
 
 def _only_closed(failure: Failure) -> bool:
@@ -306,7 +303,7 @@ def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, str
         )
     return tuple(
         Suspect(
-            kind="rank" if failure.rank is not None or failure.node is None else "node",
+            kind=_kind(failure, str(row["cause"])),
             strength=strength,
             why=why.format(what=failure.what()) + (f" ({failure.local})" if failure.node and failure.local else ""),
             ranks=() if failure.rank is None else (failure.rank,),
@@ -316,6 +313,12 @@ def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, str
         )
         for failure in group
     )
+
+
+def _kind(failure: Failure, cause: str) -> Literal["rank", "node"]:
+    """A machine's fault is a node's, also where no line gives its name; of an unknown process nothing else can be named."""
+    unnamed = failure.rank is None and not failure.local and cause == "machine"
+    return "node" if unnamed or (failure.rank is None and failure.node is not None) else "rank"
 
 
 def _nodes(group: Sequence[Failure], why: str, strength: float) -> tuple[Suspect, ...]:

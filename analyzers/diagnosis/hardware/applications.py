@@ -56,7 +56,8 @@ def findings(
 
 def _of_one_moment(own: Sequence[Occurrence], window: Window) -> bool:
     """Whether they came together, beside logs alone, and near what those date."""
-    if window.live or window.dumps or window.records_of(StackDump) or window.records_of(Steps):
+    stood = bool(window.dumps) or bool(window.records_of(StackDump)) or bool(window.records_of(Steps))
+    if window.live or stood:
         return False
     logged = [event.at for event in window.records_of(LogEvent) if event.at is not None]
     dated = [one.event.at for one in own if one.event.at is not None]

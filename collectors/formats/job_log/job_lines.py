@@ -99,6 +99,8 @@ class Line:
 def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | None = None) -> Line:
     """Take the prefixes off one line. ``numbered``: srun labelled the file. ``seen_at`` gives glog stamps their year."""
     rest = text[:MAX_LINE_CHARACTERS].rstrip("\r\n")
+    while rest.startswith("^C"):  # a terminal's echo of the key
+        rest = rest[2:]
     if "\x1b" in rest:
         rest = _ANSI.sub("", rest)
     stream: list[str] = []

@@ -48,7 +48,12 @@ def _srun_task(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
 
 def _cancelled(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
     reason = (found[3] or "").upper()
-    words = {"PREEMPTION": "preempted", "TIME LIMIT": "time_limit", "NODE FAILURE": "node_failure"}
+    words = {
+        "PREEMPTION": "preempted",
+        "TIME LIMIT": "time_limit",
+        "NODE FAILURE": "node_failure",
+        "REQUEUE": "preempted",
+    }
     name = next((name for word, name in words.items() if word in reason), None)
     # The node in the line is the one that reports it. A cancelled step is srun's own clean-up after a task's failure; a
     # cancelled job is a person's decision.
@@ -86,8 +91,7 @@ def _ended(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
 
 def _plain(name: str, **fields: Any) -> Build:
     def build(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
-        named = {key: int(value) if value.isdigit() else value for key, value in found.groupdict().items() if value}
-        yield event(line, name, **{**fields, **named})
+        yield event(line, name, **{**fields, **fields_of(found)})
 
     return build
 
@@ -105,7 +109,9 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("closing signal", re.compile(r"Sending process (?P<pid>\d+) closing signal (?:SIGTERM|SIGINT|SIGKILL)"),
      _plain("closing_signal", signal=15)),
     ("sigkill_handler", re.compile(r"Killing subprocess (?P<pid>\d+)"), _plain("closing_signal", signal=15)),
-    ("death signal", re.compile(r"Received (?P<signal>15|1|2) death signal, shutting down workers"), _plain("terminated")),
+    ("death signal", re.compile(
+        r"Received (?:(?P<signal>15|1|2)|Signals\.(?P<death>SIG\w{2,5})) death signal, shutting down workers"),
+     _plain("terminated")),
     ("got signal", re.compile(r"SignalException: Process (?P<pid>\d+) got signal: (?P<signal>\d+)"), _plain("terminated")),
     ("noticed that", re.compile(
         r"noticed that process rank (\d+) with PID \S{1,20} on node (\S+) exited on\s+signal (\d+)"), _mpi_signal),

@@ -244,6 +244,10 @@ _FAULTED = (
     r"(?:traps: )?(?!process '|Task in )(?P<name>.{1,15})\[(?P<pid>\d{1,10})\](?: trap)?:? (?:segfault at|general protection)"
     r"(?:.{0,120}? in (?P<device>[\w.+-]{1,80})\[)?"
 )
+_GSP_SILENT = (
+    r"NVRM: .{0,100}?(?:GSP RM heartbeat timed out|GSP RPC timeout detected|waiting for RPC response from GSP|"
+    r"rpcRecvPoll timedout for fn|\[NV_ERR_RESET_REQUIRED\])"
+)
 _XFS_TROUBLE = r"[Cc]orruption|[Ss]hutdown|[Ss]hutting down|I/O [Ee]rror"
 _LUSTRE = r"[^'\"]*"  # a line ends with the job's name in quotes, which a user chose
 _LUSTRE_LOST = (
@@ -263,8 +267,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     ),
     (
         ("GSP", "rpcRecvPoll timedout", "NV_ERR_RESET_REQUIRED"),
-        r"NVRM: .{0,100}?(?:GSP RM heartbeat timed out|GSP RPC timeout detected|waiting for RPC response from GSP|"
-        r"rpcRecvPoll timedout for fn|\[NV_ERR_RESET_REQUIRED\])",
+        _GSP_SILENT,
         _named("gsp_timeout"),
     ),
     (("NVRM:",), r"NVRM:\s+GPU at " + _PCI + r":\s+(GPU-[0-9a-fA-F-]{8,40})", _identity),

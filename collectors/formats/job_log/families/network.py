@@ -22,6 +22,7 @@ SHAPES = (
         r"Bootstrap Root ?: (?P<message>rank \d{1,7} of \d{1,7} ranks has already checked in)",
         "nccl_error",
     ),
+    shape("Mismatched collective", r"NCCL WARN (?P<message>Mismatched collective detected)", "nccl_error"),
     shape(
         "NET/IB",
         r"NET/IB ?: (?:(?P<device>[\w.-]{1,40}(?::\d{1,3})?):? )?"
