@@ -90,7 +90,9 @@ def table(results: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
 def main() -> int:
     """Play what is missing and write the document; 0 only if no incident was lost, doubled or judged otherwise."""
     parser = argparse.ArgumentParser(description="Kill engine, service and database while an incident is judged.")
-    parser.add_argument("--smallest", action="store_true", help="one round with each victim, all at once, written to out/")
+    parser.add_argument(
+        "--smallest", action="store_true", help="one round with each victim, all at once, written to out/"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of each story with each victim")
     parser.add_argument("--together", type=int, default=1, help="rounds at once")
     options = parser.parse_args()
