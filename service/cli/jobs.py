@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli import consent, exit_codes
-from service.cli.job_progress import print_progress
-from service.cli.job_roles import print_roles
+from service.cli.job_details import print_progress, print_roles
 from service.cli.options import Limit
 from service.cli.output import print_lines, print_table
 from service.cli.speech import Speech, speaks_unicode

@@ -29,7 +29,6 @@ from service.remediation import burn_in_watch, fleet_facts, news, outcomes, role
 from service.remediation.job_history import needs_nothing
 from service.remediation.proposals import build_proposal, ripe_incidents
 from service.remediation.repository import RemediationRepository
-from service.remediation.verification import observe_outcome
 from service.remediation.withdrawal import called_wrong, explain_withdrawal, unwanted
 from service.store import incidents, timeline
 from service.store.database import TRANSIENT_ERRORS, Database
@@ -297,7 +296,7 @@ class Proposer:
                 continue
             since = (Incident.job == one.job, Incident.opened_at >= (one.began_at or one.changed_at))
             shown = session.scalars(select(Incident).where(*since).order_by(Incident.opened_at)).all()
-            if (seen := observe_outcome(state, one, list(shown))) is not None:
+            if (seen := outcomes.observe_outcome(state, one, list(shown))) is not None:
                 yield Verified(id=one.id, outcome=seen[0], why=seen[1])
 
     def _note_saving(self, session: Session, state: EngineState, jobs: Iterable[str], now: float) -> None:

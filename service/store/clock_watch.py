@@ -7,7 +7,7 @@ the evidence, so that nothing is dated older than it is. Later a difference betw
     the clocks of the nodes agree with the wall clock   for 10 s backwards, for 10 min forwards (2 min after a start or in doubt)
     in doubt: the wall clock becomes plausible, or the clocks of the nodes agree with the held time for 2 min
 
-"The nodes" are half of those that were reporting before (``clock_voters``), and most of those that report now. Where fewer
+"The nodes" are half of those that were reporting before (``node_clocks``), and most of those that report now. Where fewer
 report, or none, what those agree with that do report, or else the wall clock, is believed after a day without a change.
 
 Until then nothing is deleted for its age. In doubt nothing expires either, no policy approves and nothing can be claimed; an
@@ -25,10 +25,10 @@ from sqlalchemy.orm import Session
 
 from service.clock import LEASH_SECONDS, PROCESS, ProcessClock
 from service.store import timeline
-from service.store.clock_voters import VOTE_SECONDS, find_voters, read_votes
 from service.store.database import Database
 from service.store.future_dates import shift_back_future
 from service.store.models import Alarm, Batch, ServiceClock
+from service.store.node_clocks import VOTE_SECONDS, find_voters, read_votes
 from service.store.upserts import upsert
 
 LOOK_SECONDS = 5.0

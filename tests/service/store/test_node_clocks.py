@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from collectors.records import Coverage
-from service.store.clock_voters import read_votes
 from service.store.database import Database
 from service.store.log import Stored
-from service.store.node_clocks import DISPUTED_SECONDS, NodeClocks
+from service.store.node_clocks import DISPUTED_SECONDS, NodeClocks, read_votes
 from service.store.observations import Observations
 
 AT, DAY = 1_800_000_000.0, 86_400.0
