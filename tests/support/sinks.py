@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from service.store import timeline
+from service.store.database import Database
+from tests.support.incident_rows import AT, JOB
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 30.0
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -134,3 +138,23 @@ def check_alerts(posted: list[dict[str, Any]]) -> None:
         assert all(RFC3339.fullmatch(alert[name]) for name in ("startsAt", "endsAt") if name in alert)
         assert alert.get("endsAt", "9") >= alert["startsAt"]
         assert urlsplit(alert["generatorURL"]).scheme in ("http", "https")
+
+
+def happen(database: Database, *numbers: int) -> None:
+    """Have something happen for each number."""
+    for number in numbers:
+        with database.transaction() as session:
+            timeline.add(session, AT, "alarm", None, JOB, {"number": number})
+
+
+def numbers(events: list[Any]) -> list[int]:
+    """Return the numbers of what has happened."""
+    return [event["data"]["details"]["number"] for event in events]
+
+
+def begun(state: Path) -> None:
+    """Wait until an adapter knows where it is."""
+    deadline = time.monotonic() + 60
+    while not state.exists() or json.loads(state.read_text())["after"] is None:
+        assert time.monotonic() < deadline, "the adapter did not begin"
+        time.sleep(0.02)

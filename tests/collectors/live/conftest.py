@@ -1,4 +1,4 @@
-"""The gpu collector on a stub of the library."""
+"""The gpu collector on a stub of the library, and an empty node for collectors of logs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collectors.agent.worker import Worker as AgentWorker
 from collectors.live import registry
 from collectors.live.sources.host import Host, Roots
 from tests.support.nvml_stub import Worker, build
+from tests.support.tailed_jobs import Node
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +52,9 @@ def agents(library: Path, tmp_path: Path, host: Host, monkeypatch: pytest.Monkey
     end = AgentWorker(dataclasses.replace(registry()["gpu"], limit_seconds=4.0), host)
     yield end
     end.close()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """Return a node with an empty tree."""
+    return Node(tmp_path)

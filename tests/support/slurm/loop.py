@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,14 +23,13 @@ import msgspec
 
 from analyzers.remediation.types import Remediation
 from tests.support.jobs import faults, live
-from tests.support.jobs.farm import Farm
 from tests.support.remediation_rows import write_shadow_cases
 from tests.support.slurm.cluster import SlurmCluster, SlurmFailed, slurm
+from tests.support.slurm.settled import environment, settled
 
 TRAIN = Path(__file__).resolve().parents[1] / "jobs"
 RANKS = 3  # on four nodes: one is left to take an evicted one's place
 JOB = "llama"
-SETTLE_SECONDS = 0.5
 TRAINING_SECONDS = 240.0  # three imports of torch on two busy cores, and until the agents know the ranks
 TRAINED_SECONDS = 8.0  # before the fault
 TENANT_SECONDS = 125.0  # for so long a job that has ended counts as one that others must be careful with
@@ -162,9 +160,9 @@ def loop(folder: Path, mode: str = "automatic") -> Iterator[Loop]:
     write_shadow_cases(folder / "cluster" / "data", SHADOWED)
     with ExitStack() as stack:
         cluster = stack.enter_context(slurm(folder / "slurm"))
-        with _environment(FAULTHOUND_POLICY=str(folder / "policy.toml")):
+        with environment(FAULTHOUND_POLICY=str(folder / "policy.toml")):
             nodes = stack.enter_context(live.cluster(folder / "cluster", cluster.nodes))
-        stack.enter_context(_settled(nodes.farm, cluster))
+        stack.enter_context(settled(nodes.farm, cluster))
         adapter = stack.enter_context(adapting(nodes.url, cluster, folder))
         yield Loop(cluster, nodes, adapter, folder)
 
@@ -194,7 +192,7 @@ def training(on: Loop, fault: str, rank: int) -> Iterator[Training]:
     script.write_text(SCRIPT.format(job=JOB, private=private, python=sys.executable))
     kind = "signal" if fault in ("sigstop", "sigkill") else fault
     planned = [] if fault == "none" else [{"kind": kind, "rank": rank, "step": 0, "variant": 0}]
-    with _environment(
+    with environment(
         OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TORCH_FR_BUFFER_SIZE="100", PYTHONDONTWRITEBYTECODE="1",
         TRAIN_FAULTS=msgspec.json.encode(planned).decode(), TRAIN_SHARD_SECONDS="0.15", TRAIN_LIMIT_SECONDS="900",
     ):  # fmt: skip
@@ -355,57 +353,3 @@ def _runs_without(job: Training, node: str) -> bool:
 def _verdicts(on: Loop, job: str) -> list[float]:
     rows = on.nodes.get(f"/v1/incidents?job={job}")["items"]
     return [row["verdict"]["at"] for row in rows if row["verdict"]]
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Have these in the environment of what is started."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _settled(farm: Farm, cluster: SlurmCluster) -> Iterator[None]:
-    """Keep each node's process table to what Slurm has started there."""
-    ended = threading.Event()
-
-    def keep() -> None:
-        while not ended.wait(SETTLE_SECONDS):
-            _settle(farm, cluster)
-
-    thread = threading.Thread(target=keep, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _settle(farm: Farm, cluster: SlurmCluster) -> None:
-    mark = f"SLURM_CONF={cluster.variables['SLURM_CONF']}".encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError):
-            told = (entry / "environ").read_bytes().split(b"\0")
-            node = _value(told, b"SLURMD_NODENAME")
-            if mark in told and node in farm.nodes:
-                (farm.proc(node) / entry.name).symlink_to(entry)
-    for node in farm.nodes:
-        for link in farm.proc(node).iterdir():
-            if link.name.isdigit() and not link.exists():
-                link.unlink(missing_ok=True)
-
-
-def _value(environment: Sequence[bytes], name: bytes) -> str:
-    found = (item.partition(b"=")[2] for item in environment if item.startswith(name + b"="))
-    return next(found, b"").decode("ascii", "replace")

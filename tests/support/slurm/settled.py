@@ -1,0 +1,68 @@
+"""Each node's process table is what Slurm has started there: for the jobs of the measured loop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.support.jobs.farm import Farm
+from tests.support.slurm.cluster import SlurmCluster
+
+SETTLE_SECONDS = 0.5
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Have these in the environment of what is started."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def settled(farm: Farm, cluster: SlurmCluster) -> Iterator[None]:
+    """Keep each node's process table to what Slurm has started there."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(SETTLE_SECONDS):
+            _settle(farm, cluster)
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _settle(farm: Farm, cluster: SlurmCluster) -> None:
+    mark = f"SLURM_CONF={cluster.variables['SLURM_CONF']}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):
+            told = (entry / "environ").read_bytes().split(b"\0")
+            node = _value(told, b"SLURMD_NODENAME")
+            if mark in told and node in farm.nodes:
+                (farm.proc(node) / entry.name).symlink_to(entry)
+    for node in farm.nodes:
+        for link in farm.proc(node).iterdir():
+            if link.name.isdigit() and not link.exists():
+                link.unlink(missing_ok=True)
+
+
+def _value(environment: Sequence[bytes], name: bytes) -> str:
+    found = (item.partition(b"=")[2] for item in environment if item.startswith(name + b"="))
+    return next(found, b"").decode("ascii", "replace")
