@@ -117,6 +117,8 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
     if tone(verdict) == "healthy":
         if any(root.fault_class.startswith("pause_") for root in verdict.roots):
             return (Headline("No fault:", "the job is in a pause", "", ""),)
+        if verdict.symptom == "healthy" and "op_timings" in verdict.coverage.sources and verdict.first_symptom:
+            return (Headline("Healthy:", verdict.first_symptom.text, "", ""),)
         if verdict.symptom == "healthy":
             return (Headline("Healthy:", "the job is running, and no rank waits longer than usual", "", ""),)
         if verdict.symptom == "unknown" and verdict.action.why:

@@ -46,12 +46,12 @@ def _means(pipeline: Pipeline) -> dict[int, float]:
     return {operation: float(np.mean(found)) for operation, found in total.items()}
 
 
-def without_workers(pipeline: Pipeline, table: OpTable, workers: Ints, excess: Floats) -> Seconds:
-    """Return the durations with these workers as fast as their peers."""
+def without_workers(pipeline: Pipeline, table: OpTable, workers: Ints, excess: Floats, since: Ints) -> Seconds:
+    """Return the durations with these workers as fast as their peers, from the step on since which they are not."""
     found = [array.copy() for array in pipeline.seconds]
     for number in workers.tolist():
         stage, replica = pipeline.place(table, number)
-        found[stage][:, :, replica] /= float(np.exp(excess[number]))
+        found[stage][:, max(int(since[number]), 0) :, replica] /= float(np.exp(excess[number]))
     return tuple(found)
 
 

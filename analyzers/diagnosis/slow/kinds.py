@@ -7,23 +7,25 @@ from typing import Any
 
 import numpy as np
 
+from analyzers.diagnosis.slow import outliers
 from analyzers.diagnosis.slow.costs import Costs
 from analyzers.diagnosis.slow.op_table import Worker
 from analyzers.diagnosis.slow.situation import Situation
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect, Symptom
+from analyzers.model.ranges import ranges
 
 WORTH = 1.10  # a kind of slowness that costs less than this is shown as evidence, and is no verdict
 LATENT = 1.01  # a worker that costs the job less does not slow it
 MOST_NAMED = 4  # more slow workers than this, or than a quarter of all, share a cause that is not one machine's
 ALWAYS = 0.8  # a machine that is slow is so in this share of its steps
-FEWEST_STEPS, FEWEST_PEERS = 3, 3
+FEWEST_STEPS, FEWEST_PEERS, FEWEST_TIMES = 3, 3, 4
 UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
 PROVEN, LIKELY, DOUBTFUL = 0.92, 0.8, 0.6
 
 
 def findings(seen: Situation) -> Iterator[Finding]:
     """Yield a finding for each kind of slowness that is worth one; else one that nothing is wrong, or what cannot be decided."""
-    made = [*_workers(seen), *_open(seen), *_stage(seen), *_data(seen)]
+    made = [*_workers(seen), *_open(seen), *_replicas(seen), *_stage(seen), *_data(seen)]
     yield from sorted(made, key=lambda finding: -finding.costs) or (_healthy(seen),)
 
 
@@ -58,12 +60,30 @@ def _workers(seen: Situation) -> Iterator[Finding]:
     if len(slow) > MOST_NAMED or 4 * len(slow) > max(len(seen.table.workers), 4):
         yield _many(seen, slow)
         return
+    if _once(seen):
+        yield _too_few(seen, slow)
+        return
     suspects = tuple(_suspect(seen, number) for number in slow)
     evidence = tuple(one for suspect in suspects for one in suspect.evidence[:1])
     yield _finding(
         "slow_worker", "slow", "machine", *suspects, together=True, evidence=(*evidence, *_told(seen)),
         costs=seen.together or 1.0, victims=_victims(seen, slow),
     )  # fmt: skip
+
+
+def _once(seen: Situation) -> bool:
+    """Whether a worker did the same work too few times for more than an accident, or a long microbatch, to show."""
+    each = np.bincount(seen.compute.worker, minlength=1) / max(len(np.unique(seen.compute.operation)), 1)
+    return float(np.median(each[each > 0])) < FEWEST_TIMES
+
+
+def _too_few(seen: Situation, slow: list[int]) -> Finding:
+    worker, times = seen.table.workers[slow[0]], float(np.exp(seen.outliers.excess[slow[0]]))
+    text = f"{worker.name} took {times:.2f} times as long as its peers, and did each operation fewer than {FEWEST_TIMES} times"
+    missing = "more steps would show whether it is always slow, or had more work once"
+    return _finding(
+        "slow_undecided", "slow", "unknown", evidence=(_evidence(worker, text),), missing=(missing,), costs=times
+    )
 
 
 def _victims(seen: Situation, slow: list[int]) -> tuple[int, ...]:
@@ -104,7 +124,7 @@ def _strength(seen: Situation, number: int) -> tuple[float, str]:
     known = by_step[at:][np.isfinite(by_step[at:])]
     share = float(np.mean(known > seen.outliers.excess[number] / 2)) if len(known) else 0.0
     if len(known) < FEWEST_STEPS:
-        return DOUBTFUL, f"{len(known)} steps show it: more would decide"
+        return DOUBTFUL, f"only {len(known)} step{'s' if len(known) > 1 else ''} of the trace: more would decide"
     if share < ALWAYS:
         return DOUBTFUL, f"only in {share:.0%} of the steps"
     if seen.whole_batches:
@@ -143,6 +163,22 @@ def _open(seen: Situation) -> Iterator[Finding]:
             missing=(missing,),
             costs=apart,
         )
+
+
+def _replicas(seen: Situation) -> Iterator[Finding]:
+    """Yield replicas whose stages are all slow alike: machines that share something, or more work in every microbatch."""
+    slow = outliers.slow_replicas(seen.table, seen.levels)
+    if not len(slow):
+        return
+    workers = [seen.table.workers[number] for number in slow.tolist()]
+    replicas = sorted({worker.dp for worker in workers})
+    others = np.setdiff1d(np.arange(len(seen.table.workers)), slow)
+    times = float(np.exp(np.median(seen.levels.shared[slow]) - np.median(seen.levels.shared[others])))
+    named = f"replica{'s' if len(replicas) > 1 else ''} {ranges(replicas)}"
+    text = f"all stages of {named} take {times:.2f} times as long as those of the others, in every microbatch"
+    missing = f"clocks, power and temperature of the machines of {named}, and how much work it gets, would decide"
+    shown = _evidence(workers[0], text)
+    yield _finding("slow_together", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=times)
 
 
 def _stage(seen: Situation) -> Iterator[Finding]:

@@ -116,27 +116,38 @@ def median_of_known(values: Floats, axis: int) -> Floats:
     return found
 
 
-def changes(by_step: Floats) -> tuple[Floats, Ints, Floats]:
-    """Return, for each worker, the largest change of its level, the step where it begins, and how many times its noise it is.
+def changes(levels: Levels) -> tuple[Floats, Ints, Floats]:
+    """Return, for each worker, the largest rise of its level, the step where it begins, and how many times its noise it is.
 
-    Where it begins comes from the largest deviation of the cumulative sum; its size from the medians before and after.
+    Where it begins comes from the largest deviation of the cumulative sum; its size from the medians before and after, and
+    it is the lesser of two: against all workers, and of the worker's own time. Who stays while the others become faster has
+    not changed.
     """
+    by_step = levels.by_step - levels.shared[:, None]
     count, steps = by_step.shape
     size, at, times = np.zeros(count), np.zeros(count, np.int64), np.zeros(count)
     if steps < 2 * SHORTEST:
         return size, at, times
-    filled = np.where(np.isfinite(by_step), by_step, median_of_known(by_step, axis=1)[:, None])
-    filled = np.nan_to_num(filled)
+    filled = np.nan_to_num(np.where(np.isfinite(by_step), by_step, median_of_known(by_step, axis=1)[:, None]))
+    own = filled + levels.step_level
     sums = np.cumsum(filled - filled.mean(axis=1, keepdims=True), axis=1)[:, :-1]
     length = np.arange(1, steps)
-    scaled = np.abs(sums) / np.sqrt(length * (steps - length) / steps)
-    scaled[:, : SHORTEST - 1] = 0
-    scaled[:, steps - SHORTEST :] = 0
+    scaled = -sums / np.sqrt(length * (steps - length) / steps)
+    scaled[:, : SHORTEST - 1] = -np.inf
+    scaled[:, steps - SHORTEST :] = -np.inf
     at = np.argmax(scaled, axis=1) + 1
+    noise = np.zeros(count)
     for number in range(count):
-        before, after = filled[number, : at[number]], filled[number, at[number] :]
-        size[number] = np.median(after) - np.median(before)
-        both = np.concatenate([before - np.median(before), after - np.median(after)])
-        error = max(spread(both), LEAST_NOISE) * np.sqrt(1 / len(before) + 1 / len(after))
-        times[number] = size[number] / max(error, 1e-9)
+        relative, noise[number] = _rise(filled[number], int(at[number]))
+        size[number] = min(relative, _rise(own[number], int(at[number]))[0])
+    # Few steps may look quiet by chance: what is usual among the workers is the least.
+    error = np.maximum(noise, max(float(np.median(noise)) if count else 0.0, LEAST_NOISE))
+    times = size / (1.2533 * error * np.sqrt(1 / at + 1 / (steps - at)))
     return size, at, times
+
+
+def _rise(series: Floats, at: int) -> tuple[float, float]:
+    """Return by how much a series is higher from a place on, and how it spreads before and after."""
+    before, after = series[:at], series[at:]
+    rest = np.concatenate([before - np.median(before), after - np.median(after)])
+    return float(np.median(after) - np.median(before)), spread(rest)

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.diagnosis.slow.levels import Levels, changes
-from analyzers.diagnosis.slow.op_table import Floats, Ints, Mask, spread
+from analyzers.diagnosis.slow.op_table import Floats, Ints, Mask, OpTable, spread
 
 LEAST = float(np.log(1.02))  # a smaller difference is no fault of a machine
 LEAST_CHANGE = float(np.log(1.05))
 TIMES, TIMES_ALONE = 5.0, 12.0  # so many times the spread; the second is divided by the workers that show it
-TIMES_CHANGED = 8.0
+TIMES_CHANGED, TIMES_HALVES = 8.0, 12.0
+TIMES_BOTH = 3.0  # above the peers, for a worker that has changed
+LEAST_CHANGE_ALONE = float(np.log(1.10))  # of whole batches, which hold more than compute
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Outliers:
 
     ``excess``: the logarithm of how many times as long as the peers each worker takes. ``changed_at``: the index of the step
     since which a worker has been slower than before, -1 for none. ``margin``: how many times its bound the excess is.
-    ``unlike``: the workers' levels are spread like those of unlike machines.
+    ``spread``: of the levels of all workers.
     """
 
     slow: Ints
@@ -38,24 +40,24 @@ class Outliers:
 
 def find(levels: Levels, *, by_past_alone: bool = False) -> Outliers:
     """Return who stands out. ``by_past_alone``: peers may be unlike machines, and only a change counts."""
-    size, at, times = changes(levels.by_step)
-    changed = (size > LEAST_CHANGE) & (times > TIMES_CHANGED)
+    size, at, times = changes(levels)
+    changed = (size > (LEAST_CHANGE_ALONE if by_past_alone else LEAST_CHANGE)) & (times > TIMES_CHANGED)
     changed_at = np.where(changed, at, -1)
     compared = levels.peers >= 3
     wide = spread(levels.level[compared])
     count = int(np.count_nonzero(compared & np.isfinite(levels.level)))
     bound = (TIMES + TIMES_ALONE / max(count - 1, 1)) * np.hypot(wide, levels.noise)
     bound = np.maximum(bound, LEAST)
-    level = np.nan_to_num(levels.level)
+    level = _current(levels, changed_at)
     if by_past_alone:
         slow = changed & (2 * np.count_nonzero(changed) < len(level))
-        return Outliers(np.flatnonzero(slow), (), np.where(changed, size, 0.0), changed_at, size / LEAST_CHANGE, wide)
+        return Outliers(np.flatnonzero(slow), (), np.where(slow, size, 0.0), changed_at, size / LEAST_CHANGE, wide)
     above = compared & (level > bound)
-    above |= changed & (level > LEAST) & (size > LEAST_CHANGE)
+    above |= changed & (level > np.maximum(LEAST, TIMES_BOTH * np.hypot(wide, levels.noise)))
     open_sets = []
-    for duty in np.unique(levels.duty[above | (levels.peers == 2)]):
+    for duty in np.unique(levels.duty):
         members = np.flatnonzero((levels.duty == duty) & np.isfinite(levels.level))
-        undecided = _undecided(members, level, above, changed, levels.noise, wide if count >= 6 else 0.0)
+        undecided = _undecided(members, level, above, changed, levels.noise)
         if len(undecided):
             above[members] = False
             open_sets.append(undecided)
@@ -63,16 +65,32 @@ def find(levels: Levels, *, by_past_alone: bool = False) -> Outliers:
     return Outliers(np.flatnonzero(above), tuple(open_sets), excess, changed_at, level / bound, wide)
 
 
-def _undecided(members: Ints, level: Floats, above: Mask, changed: Mask, noise: Floats, wide: float) -> Ints:
-    """Return the workers of a duty of which some are slow where it is not shown which: two, or half of them and more."""
-    slow = members[above[members]]
-    if len(members) == 2 and not changed[members].any():
-        apart = float(np.ptp(level[members]))
-        bound = max(TIMES + TIMES_ALONE, 1.0) * float(np.hypot(wide, noise[members].max()))
-        return members if apart > max(bound, LEAST_CHANGE) else members[:0]
-    if len(slow) and 2 * len(slow) >= len(members) and not changed[slow].all():
-        return members
-    return members[:0]
+def _current(levels: Levels, changed_at: Ints) -> Floats:
+    """Return the levels, of a worker that has changed since it has."""
+    level = np.nan_to_num(levels.level)
+    for number in np.flatnonzero(changed_at >= 0).tolist():
+        since = levels.by_step[number, changed_at[number] :]
+        known = since[np.isfinite(since)]
+        level[number] = (
+            max(level[number], float(np.median(known)) - levels.shared[number]) if len(known) else level[number]
+        )
+    return level
+
+
+def _undecided(members: Ints, level: Floats, above: Mask, changed: Mask, noise: Floats) -> Ints:
+    """Return the workers of a duty of which some are slow where it is not shown which: one of two, or half of them."""
+    if len(members) < 2 or changed[members].any():
+        return members[:0]
+    ordered = np.sort(level[members])
+    steps = np.diff(ordered)
+    upper = len(ordered) - 1 - int(np.argmax(steps))
+    if 2 * upper != len(ordered):
+        slow = members[above[members]]
+        return members if 2 * len(slow) >= len(members) else members[:0]
+    halves = (ordered[:upper], ordered[upper:])
+    within = max(float(np.ptp(half)) for half in halves)
+    bound = max(LEAST_CHANGE, TIMES_HALVES * float(noise[members].max()), 2 * within)
+    return members if float(steps.max()) > bound else members[:0]
 
 
 def _excess(levels: Levels, level: Floats, above: Mask) -> Floats:
@@ -84,3 +102,21 @@ def _excess(levels: Levels, level: Floats, above: Mask) -> Floats:
         centre = float(np.median(others)) if len(others) else 0.0
         found[members] = level[members] - centre
     return found
+
+
+def slow_replicas(table: OpTable, levels: Levels) -> Ints:
+    """Return the workers of replicas of which all stages take longer than those of the others, by the same factor.
+
+    A replica that gets longer sequences does so in some microbatches: its noise is as large as what its stages share.
+    """
+    shared = {worker.dp: float(levels.shared[number]) for number, worker in enumerate(table.workers) if worker.dp >= 0}
+    if len(shared) < 2 or len({worker.pp for worker in table.workers}) < 2:
+        return np.zeros(0, np.int64)
+    ordered = np.sort(list(shared.values()))
+    steps = np.diff(ordered)
+    cut = int(np.argmax(steps)) + 1
+    within = max(float(np.ptp(ordered[:cut])), float(np.ptp(ordered[cut:])))
+    if float(steps.max()) <= max(LEAST_CHANGE, TIMES_HALVES * float(np.median(levels.noise)), 2 * within):
+        return np.zeros(0, np.int64)
+    slow = {dp for dp, value in shared.items() if value >= ordered[cut]}
+    return np.array([number for number, worker in enumerate(table.workers) if worker.dp in slow], np.int64)

@@ -64,9 +64,9 @@ class Pipeline:
         found = table.workers[worker]
         return self.stages.index(found.pp), worker if self.anonymous else self.replicas.index(found.dp)
 
-    def slowdown(self, seconds: tuple[Floats, ...]) -> float:
-        """Return how many times as long all steps take as they would with these durations."""
-        return float(self.base.sum() / max(float(self.step_seconds(seconds).sum()), 1e-300))
+    def slowdown(self, seconds: tuple[Floats, ...], since: int = 0) -> float:
+        """Return how many times as long the steps from one on take as they would with these durations."""
+        return float(self.base[since:].sum() / max(float(self.step_seconds(seconds)[since:].sum()), 1e-300))
 
 
 def build(table: OpTable, compute: OpTable) -> Pipeline | None:

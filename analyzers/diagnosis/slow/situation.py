@@ -75,13 +75,17 @@ def measure(table: OpTable, topology: Topology) -> Situation | None:
     played = None if whole_batches else pipeline.build(table, compute)
     if played is None or not _true_to_life(played.base, seen.step_seconds):
         return seen
-    healed = costs.without_workers(played, compute, apart.slow, apart.excess)
+    since = apart.changed_at
+    healed = costs.without_workers(played, compute, apart.slow, apart.excess, since)
     by_worker = {
-        int(one): played.slowdown(costs.without_workers(played, compute, np.array([one]), apart.excess))
-        for one in apart.slow[:MOST_PLAYED]
+        number: played.slowdown(
+            costs.without_workers(played, compute, np.array([number]), apart.excess, since), max(int(since[number]), 0)
+        )
+        for number in apart.slow[:MOST_PLAYED].tolist()
     }
+    together = played.slowdown(healed, max(int(since[apart.slow].min(initial=len(table.steps) - 1)), 0))
     left = costs.measure(replace(played, seconds=healed), compute)
-    return replace(seen, pipeline=played, by_worker=by_worker, together=played.slowdown(healed), costs=left)
+    return replace(seen, pipeline=played, by_worker=by_worker, together=together, costs=left)
 
 
 def _in_steps(table: OpTable, compute: Mask) -> Mask:

@@ -34,13 +34,14 @@ class Gathered:
     over: int = 0
 
 
-def _header(head: bytes) -> list[str]:
+def header_of(head: bytes) -> list[str]:
+    """Return the names of the first line, none where it is no line of names."""
     first = head.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip("\r")
     return next(iter(csv.reader([first])), []) if 0 < len(first) <= 4096 and first.isprintable() else []
 
 
 def _sniff(head: bytes, _source: str) -> int:
-    return 95 if b"," in head[:4096] and meaning(_header(head)).is_op_trace else 0
+    return 95 if b"," in head[:4096] and meaning(header_of(head)).is_op_trace else 0
 
 
 @reader(
@@ -49,7 +50,7 @@ def _sniff(head: bytes, _source: str) -> int:
 )  # fmt: skip
 def read(input: Input) -> Iterator[Record]:
     """Yield one record a worker, and what was left out."""
-    header = _header(input.head)
+    header = header_of(input.head)
     meant, gathered = meaning(header), Gathered()
     rows = csv.reader(text for number, text in lines(input.stream) if number > 1)
     place = {column: index for index, column in enumerate(header)}
@@ -82,8 +83,8 @@ def left_out(source: str, damaged: int, over: int) -> Iterator[Unread]:
 
 def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, int]) -> None:
     try:
-        whole = {name: _whole(row[place[meant.columns[name]]]) for name in WHOLE if name in meant.columns}
-        key = (whole.get("rank", -1), whole.get("dp", -1), whole.get("pp", -1))
+        numbers = {name: whole(row[place[meant.columns[name]]]) for name in WHOLE if name in meant.columns}
+        key = (numbers.get("rank", -1), numbers.get("dp", -1), numbers.get("pp", -1))
         seconds = float(row[place[meant.columns["duration"]]]) * meant.factors["duration"]
         started = _number(row, meant, place, "started") * meant.factors.get("started", 1.0)
         operation = row[place[meant.columns["operation"]]][:200]
@@ -92,7 +93,7 @@ def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, in
     except (ValueError, IndexError, OverflowError):
         gathered.damaged += 1
         return
-    counts = (whole.get("microbatch", -1), whole.get("chunk", -1))
+    counts = (numbers.get("microbatch", -1), numbers.get("chunk", -1))
     if not (is_place(*key) and 0 <= seconds <= LONGEST and all(-1 <= one < 1 << 31 for one in counts)):
         gathered.damaged += 1
         return
@@ -106,10 +107,10 @@ def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, in
         coordinates = {name: value for name, value in zip(("dp", "pp"), key[1:], strict=True) if value >= 0}
         gathered.workers[key] = Worker(key[0] if key[0] >= 0 else None, coordinates, texts.get("node") or None,
                                        texts.get("device_model", ""))  # fmt: skip
-    gathered.workers[key].add(operation, whole.get("step", -1), started, seconds, *counts, work)
+    gathered.workers[key].add(operation, numbers.get("step", -1), started, seconds, *counts, work)
 
 
-def _whole(text: str) -> int:
+def whole(text: str) -> int:
     """Return a whole number, -1 for an empty field; a step beyond 64 bits raises."""
     if not text.strip():
         return -1

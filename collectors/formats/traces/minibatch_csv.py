@@ -1,0 +1,52 @@
+"""A CSV of how long each worker took for a mini-batch: worker, time, batch time. Nothing shows what it did meanwhile.
+
+The format of the mini-batch times of Alibaba's cluster trace of 2020, whose times are in no known unit.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+
+from collectors.formats import Input, reader
+from collectors.formats.text_lines import lines
+from collectors.formats.traces.op_columns import MOST_ROWS, MOST_WORKERS, Worker, is_place
+from collectors.formats.traces.op_trace_csv import LONGEST, header_of, left_out, whole
+from collectors.records import Record
+
+BATCH = "batch"
+_NEEDED = ("worker", "time", "batch_time_norm")
+
+
+def _sniff(head: bytes, _source: str) -> int:
+    return 95 if set(_NEEDED) <= set(header_of(head)) else 0
+
+
+@reader(
+    "minibatch_csv", made_by="a table worker, gpu, time, batch_time_norm, as CSV", sniff=_sniff,
+    gives="how long each worker took for a mini-batch, in no known unit",
+)  # fmt: skip
+def read(input: Input) -> Iterator[Record]:
+    """Yield one record a worker, and what was left out."""
+    header = header_of(input.head)
+    worker_at, time_at, batch_at = (header.index(name) for name in _NEEDED)
+    workers: dict[int, Worker] = {}
+    rows = damaged = over = 0
+    for row in csv.reader(text for number, text in lines(input.stream, 4096) if number > 1 and text):
+        try:
+            rank, at, took = whole(row[worker_at]), whole(row[time_at]), float(row[batch_at])
+        except (ValueError, IndexError, OverflowError):
+            damaged += 1
+            continue
+        if not (is_place(rank, -1, -1) and 0 <= took <= LONGEST):
+            damaged += 1
+        elif rows >= MOST_ROWS or (rank not in workers and len(workers) >= MOST_WORKERS):
+            over += 1
+        else:
+            rows += 1
+            mine = workers.setdefault(rank, Worker(rank, {}))
+            mine.add(BATCH, at, math.nan, took, -1, -1, math.nan)
+    for mine in workers.values():
+        yield from mine.records(source=input.source, at=input.at, told_by="minibatch", unit="relative")
+    yield from left_out(input.source, damaged, over)
