@@ -12,11 +12,12 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
 from service.adapters.claims import HeldClaim, LeaseLost
+from service.adapters.role_names import directory
 from service.client import Patience, RequestRefused, Say, Unreachable, resource
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ PATIENCE_SECONDS = 300.0  # with a scheduler that is away, with processes that d
 UNDO_AGAIN_SECONDS = 60.0  # a failed undo can be claimed at once; its cause lasts longer
 MOST_REMEMBERED = 1_000  # notes that are not repeated
 HELD = ("claimed", "executing")
+ROLE = "restart_role"  # the kind that a RoleRestarter does
 
 Remediation = dict[str, Any]  # as REST sends it
 Keep = Callable[[], None]
@@ -80,8 +82,56 @@ class Restart(Protocol):
         """Look, change what is to be changed, and return how the job runs; None: call again."""
 
 
+class RoleWork(msgspec.Struct, frozen=True, kw_only=True):
+    """The restart of a role. ``epochs``: of the instances that are still to be replaced."""
+
+    role: str
+    epochs: dict[str, int]
+    plan: Remediation
+    problem: str | None = None  # why it cannot be done
+
+    @classmethod
+    def of(cls, found: Remediation) -> RoleWork:
+        """Return the whole work of a remediation."""
+        return cls(role=found["role"], epochs=dict((found["role_restart"] or {}).get("epochs") or {}), plan=found)
+
+    @property
+    def restart(self) -> Remediation:
+        """Which instances are restarted, and where (``role_restart``)."""
+        return self.plan["role_restart"] or {}
+
+    @property
+    def instances(self) -> list[str]:
+        """The instances by name; one that was never registered is known by the plan alone; empty: all of the role."""
+        one = self.restart.get("instance")
+        return sorted(self.epochs) or ([one] if one else [])
+
+    @property
+    def what(self) -> str:
+        """Name it for people: ``rollout 1,2``."""
+        return f"{self.role} {','.join(self.instances)}".strip()
+
+
+class RoleRestarter(Protocol):
+    """What a scheduler does to restart one role of a job while the others go on. ``keep`` as for a ``Scheduler``.
+
+    The loop fences the old epochs between ``restart``, which looks what runs, and the first call of what it returns.
+    """
+
+    def find_role(self, work: RoleWork) -> RoleWork:
+        """Return it, with a ``problem`` where it cannot be done; raise ``NotHere``."""
+
+    def role_commands(self, work: RoleWork) -> list[list[str]]:
+        """Return the commands of a dry run."""
+
+    def restart_role(self, work: RoleWork, keep: Keep) -> Restart:
+        """Return what ends the instances, once, and looks until each runs anew."""
+
+
 class Scheduler(Protocol):
-    """A scheduler's own commands. ``keep`` is called before each command, and raises where the lease is lost.
+    """A scheduler's own commands for nodes and whole jobs.
+
+    ``keep`` is called before each command, and raises where the lease is lost.
 
     ``drain``, ``undrain`` and ``allow`` return what is so, and None where they are to be called again. Each looks before it
     changes anything, so that calling it again is safe.
@@ -116,10 +166,13 @@ class Scheduler(Protocol):
 
 
 class ClaimLoop:
-    """Does what can be claimed, one remediation after the other."""
+    """Does what can be claimed, one remediation after the other. An adapter does nodes and jobs, or roles, or both."""
 
-    def __init__(self, connection: Connection, scheduler: Scheduler, say: Say) -> None:
-        self._connection, self._scheduler, self._say = connection, scheduler, say
+    def __init__(
+        self, connection: Connection, scheduler: Scheduler | None, say: Say, roles: RoleRestarter | None = None
+    ) -> None:
+        self._connection, self._nodes, self._roles, self._say = connection, scheduler, roles, say
+        self._kinds = {*(scheduler.kinds if scheduler is not None else ()), *([ROLE] if roles is not None else ())}
         self._noted: dict[str, None] = {}
         self._not_before: dict[str, float] = {}  # failed undo → monotonic
 
@@ -147,7 +200,7 @@ class ClaimLoop:
         for status in HELD:
             for found in list(self._connection.all("/v1/remediations", status=status)):
                 held, kind = found["claim"], found["kind"]
-                if held is None or held["task"] != "do" or kind not in self._scheduler.kinds:
+                if held is None or held["task"] != "do" or kind not in self._kinds:
                     continue
                 if (claim := HeldClaim.resume(self._connection, found)) is not None:
                     self._say(f"{found['id']}: resumed under token {claim.token}")
@@ -163,14 +216,14 @@ class ClaimLoop:
             except (NotHere, SchedulerAway, CommandRefused) as problem:
                 lines.append(f"# not done: {problem}")
                 continue
-            commands = [] if work.problem else self._scheduler.commands(work, found["task"])
+            commands = [] if work.problem else self._commands(work, found["task"])
             lines += [shlex.join(command) for command in commands]
             lines += [f"# not done: {work.problem}"] if work.problem else []
         return lines or ["# nothing can be claimed now"]
 
     def _claimable(self) -> Iterator[Remediation]:
         for found in list(self._connection.all("/v1/remediations", claimable="true")):
-            if found["kind"] in self._scheduler.kinds:
+            if found["kind"] in self._kinds:
                 yield found
             else:
                 self._say_once(f"{found['id']}: this adapter does no {found['kind']}: it is left to others")
@@ -213,11 +266,13 @@ class ClaimLoop:
     def _act(self, claim: HeldClaim, found: Remediation, did: Remediation) -> str | None:
         """Do or undo it; return why that failed, None where it is done."""
         try:
-            work = patiently(lambda: self._work(found, claim.task), claim.keep)
+            work = cast("Work | RoleWork", patiently(partial(self._work, found, claim.task), claim.keep))
             if work.problem is not None and claim.task == "do":
                 return work.problem  # before anything is touched
             begun = claim.begin()
-            if claim.task == "undo":
+            if isinstance(work, RoleWork):
+                self._restart_role(work, found, claim.keep, did)
+            elif claim.task == "undo":
                 # Certain only now: other remediations may have taken some of the nodes out since.
                 back = begun.remediation["give_back"]
                 find = partial(self._scheduler.find_undo, found, back, self._is_undone)
@@ -243,10 +298,40 @@ class ClaimLoop:
         if work.job is not None:
             did[f"job {work.job}"] = patiently(partial(self._scheduler.allow, work, keep), keep)
 
-    def _work(self, found: Remediation, task: str) -> Work:
+    def _restart_role(self, work: RoleWork, found: Remediation, keep: Keep, did: Remediation) -> None:
+        """Fence the old instances, so that peers refuse what they still send, and have the role started anew."""
+        assert self._roles is not None
+        present = {(one["role"], one["instance"]): one["epoch"] for one in directory(self._connection, found["job"])}
+        old = {name: epoch for name, epoch in work.epochs.items() if present.get((work.role, name)) == epoch}
+        for name in work.epochs.keys() - old.keys():
+            did[f"{work.role} {name}"] = "was replaced meanwhile"
+        if work.epochs and not old:
+            return
+        work = msgspec.structs.replace(work, epochs=old)
+        restart = patiently(partial(self._roles.restart_role, work, keep), keep)
+        fence(self._connection, work)
+        did[work.what] = patiently(restart, lambda: None, lambda: restart.refusal)
+
+    def _commands(self, work: Work | RoleWork, task: str) -> list[list[str]]:
+        if isinstance(work, RoleWork):
+            assert self._roles is not None
+            return self._roles.role_commands(work)
+        return self._scheduler.commands(work, task)
+
+    def _work(self, found: Remediation, task: str) -> Work | RoleWork:
+        if found["kind"] == ROLE:
+            if task == "undo" or self._roles is None:
+                raise NotHere("a restart of a role is not undone")
+            return self._roles.find_role(RoleWork.of(found))
         if task == "undo":
             return self._scheduler.find_undo(found, None, lambda _incident, _remediation: False)
         return self._scheduler.find(found, lambda: self._placed(found))
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        """The commands for nodes and jobs; only their kinds come here."""
+        assert self._nodes is not None
+        return self._nodes
 
     def _is_undone(self, incident: str, id: str) -> bool:
         """Whether that remediation was undone; False for one of another service."""
@@ -272,6 +357,17 @@ class ClaimLoop:
         self._noted[text] = None
         if len(self._noted) > MOST_REMEMBERED:
             self._noted.pop(next(iter(self._noted)))
+
+
+def fence(connection: Connection, work: RoleWork) -> None:
+    """Refuse what the instances still send; raise ``WorkFailed`` where one has just been replaced, or it is not allowed."""
+    path = resource("jobs", work.plan["job"], "roles", "fence")
+    for instance, epoch in work.epochs.items():
+        body = {"role": work.role, "instance": instance, "epoch": epoch, "reason": work.plan["id"]}
+        try:
+            connection.send("POST", path, json=body)
+        except RequestRefused as refused:
+            raise WorkFailed(f"{work.role} {instance} cannot be fenced: {refused}") from None
 
 
 def patiently(step: Callable[[], Result | None], keep: Keep, refusal: Callable[[], str] = str) -> Result:

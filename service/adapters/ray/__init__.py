@@ -35,11 +35,11 @@ def run(
     Examples:
       faulthound adapter ray --job rl-math --namespace rl --ray-python /opt/ray/bin/python --token-file ray.token
     """
-    from service.adapters.ray.ray_scheduler import Ray, RayScheduler
+    from service.adapters.ray.ray_scheduler import Ray, RayRoles
     from service.adapters.scheduler import ClaimLoop
 
-    scheduler = RayScheduler(Ray(str(ray_python), address, namespace, hook), connection, job)
-    loop = ClaimLoop(connection, scheduler, say)
+    roles = RayRoles(Ray(str(ray_python), address, namespace, hook), connection, job)
+    loop = ClaimLoop(connection, None, say, roles)
     if dry_run:
         typer.echo("\n".join(loop.dry_run()))
     else:

@@ -1,4 +1,4 @@
-"""Ray as a ``Scheduler`` of role restarts: fence, then the job's own hook, or kill and let Ray start the actor again.
+"""Ray as a ``RoleRestarter``: the job's own hook, or kill and let Ray start the actor again.
 
 An actor is killed with ``no_restart=False``: where its ``max_restarts`` allow it, Ray starts it under the same name, also if it
 hangs in a method. What Ray may not start again, or must start on another node, needs the hook: a named actor of the job with a
@@ -10,23 +10,16 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from service.adapters.scheduler import (
-    CommandRefused,
-    Keep,
-    NotHere,
-    Placed,
-    Remediation,
-    SchedulerAway,
-    Work,
-    WorkFailed,
-)
-from service.client import RequestRefused, resource
+from service.adapters.role_names import Nameless, directory, name_of
+from service.adapters.scheduler import CommandRefused, Keep, NotHere, RoleWork, SchedulerAway
 
 if TYPE_CHECKING:
     from service.client import Connection
@@ -70,124 +63,96 @@ class Ray:
         return answer
 
 
-class RayScheduler:
+class RayRoles:
     """The actors of one job."""
-
-    kinds = frozenset({"restart_role"})
 
     def __init__(self, ray: Ray, connection: Connection, job: str) -> None:
         self._ray, self._connection, self._job = ray, connection, job
-        self._plans: dict[str, Remediation] = {}  # what is restarted, as the work names it → the remediation
 
-    def find(self, found: Remediation, placed: Callable[[], Placed]) -> Work:  # noqa: ARG002 actors have names
+    def find_role(self, work: RoleWork) -> RoleWork:
         """Find the actors by their names."""
-        if found["job"] != self._job:
+        if work.plan["job"] != self._job:
             raise NotHere(f"this adapter is for {self._job}")
-        plan, actors = found["role_restart"] or {}, self._ray.actors()
-        named = sorted(plan.get("epochs") or ()) or ([plan["instance"]] if plan.get("instance") else [])
-        what = f"{found['role']} {','.join(named)}".strip()
-        work = Work(kind=found["kind"], nodes={}, job=what)
-        self._plans[what] = {"instances": named, **found}
+        actors = self._ray.actors()
         if self._ray.hook in actors:
             return work
-        if plan.get("leaves"):
-            return _not(work, f"only the job's actor {self._ray.hook} can start {what} elsewhere, and there is none")
-        if missing := [one for one in named if actor_of(found["role"], one, actors) is None]:
-            there = ", ".join(sorted(actors)[:8]) or "none"
-            return _not(
-                work, f"no actor is called {found['role']}-{missing[0]} (there are {there}), and no {self._ray.hook}"
-            )
-        return work if named else _not(work, f"which actors {found['role']} are is unknown: they are not registered")
+        if work.restart.get("leaves"):
+            why = f"only the job's actor {self._ray.hook} can start {work.what} elsewhere, and there is none"
+            return replace(work, problem=why)
+        try:
+            Named(self._connection, self._job, work.role, actors).every(work.instances)
+        except Nameless as why:
+            return replace(work, problem=f"of the actors {why}, and there is no {self._ray.hook}")
+        if not work.instances:
+            return replace(work, problem=f"which actors {work.role} are is unknown: they are not registered")
+        return work
 
-    def find_undo(self, *_: object) -> Work:
-        """A restart of a role is not undone."""
-        raise NotHere("a restart of a role is not undone")
-
-    def commands(self, work: Work, task: str) -> list[list[str]]:  # noqa: ARG002 there is one task
+    def role_commands(self, work: RoleWork) -> list[list[str]]:
         """Return what is done, as commands that a reader understands."""
-        return [["ray.kill", work.job or "", "no_restart=False"]]
+        return [["ray.kill", work.what, "no_restart=False"]]
 
-    def drain(self, node: str, work: Work, keep: Keep) -> str | None:
-        """No node is taken out."""
-        raise NotImplementedError
-
-    def undrain(self, node: str, work: Work, keep: Keep) -> str | None:
-        """No node is given back."""
-        raise NotImplementedError
-
-    def allow(self, work: Work, keep: Keep) -> str | None:
-        """Nothing was forbidden."""
-        raise NotImplementedError
-
-    def restart(self, work: Work, begun_at: float, keep: Keep) -> _Restart:  # noqa: ARG002 pids decide
+    def restart_role(self, work: RoleWork, keep: Keep) -> _Restart:
         """Return what restarts the actors, once."""
-        assert work.job is not None
-        return _Restart(self._ray, self._connection, self._plans[work.job], keep)
+        return _Restart(self._ray, work, keep, partial(Named, self._connection, self._job))
 
 
-def actor_of(role: str, instance: str, actors: Collection[str]) -> str | None:
-    """Return the actor of an instance: its name in one of the usual forms; None where there is none, or several."""
-    found = [one for one in (f"{role}-{instance}", f"{role}_{instance}", f"{role}{instance}") if one in actors]
-    return found[0] if len(found) == 1 else None
+class Named:
+    """The names of a role's actors."""
+
+    def __init__(self, connection: Connection, job: str, role: str, actors: Collection[str]) -> None:
+        self._role, self._actors = role, actors
+        self._seats = [(one["role"], one["instance"]) for one in directory(connection, job)]
+
+    def every(self, instances: Iterable[str]) -> dict[str, str]:
+        """Return instance → actor; raise ``Nameless`` where one is not known."""
+        return {one: name_of((self._role, one), self._actors, self._seats) for one in instances}
+
+    def known(self, instances: Iterable[str]) -> dict[str, str]:
+        """Return the same, without those of which it cannot be said."""
+        found = dict[str, str]()
+        for one in instances:
+            with suppress(Nameless):
+                found |= self.every([one])
+        return found
 
 
 class _Restart:
-    """Restarts the actors of one remediation."""
+    """Restarts the actors of one remediation. Their processes are looked at first: a fenced one ends by itself."""
 
-    def __init__(self, ray: Ray, connection: Connection, found: Remediation, keep: Keep) -> None:
-        self._ray, self._connection, self._found, self._keep = ray, connection, found, keep
-        self._before: dict[str, dict[str, Any]] = {}
-        self._todo: list[dict[str, Any]] | None = None  # None: nothing is fenced yet
+    def __init__(self, ray: Ray, work: RoleWork, keep: Keep, named: Callable[[str, Collection[str]], Named]) -> None:
+        self._ray, self._work, self._keep, self._named = ray, work, keep, named
+        self._before = ray.actors()
+        self._was = named(work.role, self._before).known(work.instances)
+        self._todo = list(self._steps())
         self.refusal = ""
 
     def __call__(self) -> str | None:
-        """Fence and kill at first; then look until each actor lives in another process."""
+        """Do what is to be done; then look until each actor lives in another process."""
         self._keep()
-        role, named = self._found["role"], self._found["instances"]
-        if self._todo is None:
-            self._before = self._ray.actors()
-            self._fence()
-            self._todo = list(self._steps(self._before))
         while self._todo:
             self._keep()
             self._ray.ask(**self._todo[0])
             del self._todo[0]
-        actors = self._ray.actors()
-        states = []
-        for instance in named:
-            name = actor_of(role, instance, actors)
-            now, was = actors.get(name or ""), self._before.get(name or "")
+        actors, states = self._ray.actors(), []
+        names = self._named(self._work.role, actors).known(self._work.instances)
+        for instance in self._work.instances:
+            now = actors.get(names.get(instance, ""))
+            was = self._before.get(self._was.get(instance, ""))
             if now is None or now["state"] != "ALIVE" or (was is not None and now["pid"] == was["pid"]):
-                self.refusal = f"{role} {instance} is {'gone' if now is None else now['state'].lower()}"
+                self.refusal = f"{self._work.role} {instance} is {'gone' if now is None else now['state'].lower()}"
                 return None
-            states.append(f"{name} runs as pid {now['pid']}")
+            states.append(f"{names[instance]} runs as pid {now['pid']}")
         return "; ".join(states) or "restarted by the job's hook"
 
-    def _fence(self) -> None:
-        """Refuse what the old instances still send; one that was replaced meanwhile is left alone."""
-        path = resource("jobs", self._found["job"], "roles", "fence")
-        for instance, epoch in self._found["role_restart"]["epochs"].items():
-            body = {"role": self._found["role"], "instance": instance, "epoch": epoch, "reason": self._found["id"]}
-            try:
-                self._connection.send("POST", path, json=body)
-            except RequestRefused as refused:
-                raise WorkFailed(f"{self._found['role']} {instance} cannot be fenced: {refused}") from None
-
-    def _steps(self, actors: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _steps(self) -> Iterator[dict[str, Any]]:
         """Yield what is asked of Ray: rollouts that give their machine end; then the hook, or a kill of each that lives."""
-        plan, role, named = self._found["role_restart"], self._found["role"], self._found["instances"]
-        for given in plan["gives"]:
-            if (name := actor_of("rollout", given, actors)) is not None:
-                yield {"do": "end", "actor": name}
-        if self._ray.hook in actors:
-            restart = {"role": role, "instances": named, "leaves": plan["leaves"], "onto": plan["onto"]}
+        plan, work = self._work.restart, self._work
+        for name in self._named("rollout", self._before).known(plan["gives"]).values():
+            yield {"do": "end", "actor": name}
+        if self._ray.hook in self._before:
+            restart = {"role": work.role, "instances": work.instances, "leaves": plan["leaves"], "onto": plan["onto"]}
             yield {"do": "hook", "restart": restart}
             return
-        for instance in named:
-            name = actor_of(role, instance, actors)
-            if name is not None and actors[name]["state"] == "ALIVE":
+        for name in self._was.values():
+            if self._before[name]["state"] == "ALIVE":
                 yield {"do": "kill", "actor": name}
-
-
-def _not(work: Work, problem: str) -> Work:
-    return replace(work, problem=problem)

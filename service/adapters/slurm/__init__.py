@@ -19,7 +19,7 @@ def run(
         float, typer.Option(min=1, max=20, metavar="S", help="The longest that a command of Slurm may take.")
     ] = 20.0,
 ) -> None:
-    """Do in Slurm what was approved: drain nodes, have their jobs run elsewhere; undo it; until it is stopped.
+    """Do in Slurm what was approved: drain nodes, have their jobs run elsewhere, restart a role's steps; undo it.
 
     It needs scontrol and squeue as an operator of the cluster, and a token with the scope execute that
     no other process has. It does only what was approved, and never overwrites a reason that another
@@ -33,8 +33,10 @@ def run(
     from service.adapters.scheduler import ClaimLoop
     from service.adapters.slurm.slurm_actions import SlurmScheduler
     from service.adapters.slurm.slurm_commands import Slurm
+    from service.adapters.slurm.slurm_roles import SlurmRoles
 
-    loop = ClaimLoop(connection, SlurmScheduler(Slurm(command_seconds)), say)
+    slurm = Slurm(command_seconds)
+    loop = ClaimLoop(connection, SlurmScheduler(slurm), say, SlurmRoles(slurm, connection))
     if dry_run:
         typer.echo("\n".join(loop.dry_run()))
     else:

@@ -28,7 +28,7 @@ _ON_ITS_WAY = frozenset({"COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING", "S
 class SlurmScheduler:
     """Slurm as a ``Scheduler``."""
 
-    # Code is rolled back, and a role restarted, by the owner of the job.
+    # Code is rolled back by the owner of the job; roles are slurm_roles.py's.
     kinds = RESTARTS | {"drain_after_job"}
 
     def __init__(self, slurm: Slurm) -> None:

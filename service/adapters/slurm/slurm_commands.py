@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from service.adapters.scheduler import CommandRefused, SchedulerAway
 from service.adapters.slurm import slurm_output
-from service.adapters.slurm.slurm_output import FLAGS_FORMAT, JOB_FORMAT, RESTARTS_FORMAT, Job, Node
+from service.adapters.slurm.slurm_output import FLAGS_FORMAT, JOB_FORMAT, RESTARTS_FORMAT, STEP_FORMAT, Job, Node, Step
 
 COMMAND_SECONDS = 20.0  # a client gives up on a controller that is away after 9 to 15 s
 MOST_OUTPUT = 64 << 20
@@ -59,6 +59,16 @@ class Slurm:
     def jobs_named(self, name: str) -> list[Job]:
         """Return the jobs of this name."""
         return self._jobs(["--name", name])
+
+    def steps(self, numbers: Sequence[str]) -> list[Step]:
+        """Return the steps of these jobs that have not ended. Each component of a heterogeneous job has its own number."""
+        which = ["--jobs", ",".join(numbers), "--format", STEP_FORMAT]
+        try:
+            return slurm_output.steps(self._run(["squeue", "--noheader", "--all", "--steps", *which]))
+        except CommandRefused as refusal:
+            if "Invalid job id" in str(refusal):
+                return []
+            raise
 
     def clock(self) -> float:
         """Return the controller's time, to which Slurm's instants compare: whole seconds, UTC."""
@@ -146,3 +156,8 @@ def start_now(job: str, excluded: Sequence[str]) -> list[str]:
 def exclude(job: str, excluded: Sequence[str]) -> list[str]:
     """Let a waiting job start on other nodes than these; on any, where there are none."""
     return ["scontrol", "update", f"JobId={job}", f"ExcNodeList={slurm_output.folded(list(excluded))}"]
+
+
+def end_step(step: str) -> list[str]:
+    """End the processes of a step, and of nothing else of its job."""
+    return ["scancel", step]

@@ -92,6 +92,12 @@ def _checked(slurm: Slurm, work: Work, number: str) -> Work:
     return replace(work, job=number)
 
 
+def numbered(name: str) -> str | None:
+    """Return the number that a job's name ends with, as agents name jobs of Slurm."""
+    found = _NUMBERED.search(name)
+    return found[1] if found else None
+
+
 def _job(slurm: Slurm, found: Remediation, placed: Callable[[], Placed]) -> tuple[str | None, str]:
     """Return the number of a job, or None and why it cannot be decided.
 
@@ -99,8 +105,8 @@ def _job(slurm: Slurm, found: Remediation, placed: Callable[[], Placed]) -> tupl
     job's number. So either counts only for a job that runs where its ranks were seen, and did so then.
     """
     name = found["job"]
-    numbered = _NUMBERED.search(name)
-    job = slurm.job(numbered[1]) if numbered else None
+    number = numbered(name)
+    job = slurm.job(number) if number is not None else None
     if job is None or name not in job.known_as:
         return _unnumbered(slurm, name, placed)
     if found["began_at"] is not None:  # it was compared before that, and may run elsewhere by now

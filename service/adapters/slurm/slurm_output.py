@@ -14,6 +14,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from service.adapters.scheduler import CommandRefused
 
 JOB_FORMAT = "%A|%T|%r|%S|%e|%n|%x|%N|%j"
+STEP_FORMAT = "%i|%S|%N|%j"
 FLAGS_FORMAT = "JobID:20,BatchFlag:4,Requeue:4"
 RESTARTS_FORMAT = "JobID:20,RestartCnt:12"
 LONGEST_REASON = 200
@@ -74,6 +75,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({self.name, _NOT_IN_A_NAME.sub("-", f"{self.name}-{self.number}").strip("-")})
 
 
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a job: what one ``srun`` has started. The number before the dot is the job's, or its component's."""
+
+    id: str
+    started_at: float | None = None
+    nodes: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def job(self) -> str:
+        """The number of its job, or of the component of a heterogeneous one."""
+        return self.id.partition(".")[0]
+
+
 def is_plain(name: str) -> bool:
     """Whether a name stands for itself in every command: no host list, no option, and not Slurm's word for all nodes."""
     return _PLAIN.fullmatch(name) is not None and name.upper() != "ALL"
@@ -94,6 +109,19 @@ def node(text: str, name: str) -> Node:
 def jobs(text: str) -> list[Job]:
     """Return the jobs of ``squeue --format JOB_FORMAT`` with SLURM_TIME_FORMAT=%s."""
     return [_job(line) for line in text.splitlines() if line.strip()]
+
+
+def steps(text: str) -> list[Step]:
+    """Return the steps of ``squeue --steps --format STEP_FORMAT``; not the batch script, and not what is beside it."""
+    found = []
+    for line in filter(str.strip, text.splitlines()):
+        parts = line.split("|", 3)
+        if len(parts) != 4:
+            raise Unreadable(f"squeue prints {_begin(line)}")
+        id, started, nodes, name = parts
+        if re.fullmatch(r"\d{1,10}\.\d{1,10}", id):
+            found.append(Step(id=id, started_at=_instant(started), nodes=expanded(nodes), name=name))
+    return found
 
 
 def requeueable(text: str, number: str) -> str | None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from service.adapters.ray.ray_scheduler import Ray, RayScheduler, actor_of
-from service.adapters.scheduler import NotHere, Placed, SchedulerAway, WorkFailed
+from service.adapters.ray.ray_scheduler import Ray, RayRoles
+from service.adapters.role_names import Nameless, name_of
+from service.adapters.scheduler import NotHere, RoleWork, SchedulerAway, WorkFailed, fence
 from service.client import RequestRefused
 
 PLAN = {
@@ -52,8 +53,13 @@ class Cluster(Ray):
 class Service:
     """A service that fences, unless the instance is at another epoch by now."""
 
-    def __init__(self, epoch: int = 7) -> None:
+    def __init__(self, epoch: int = 7, *seats: tuple[str, str]) -> None:
         self.epoch, self.fenced = epoch, list[str]()
+        self.items = [{"role": role, "instance": instance, "epoch": epoch} for role, instance in seats]
+
+    def find(self, _path: str) -> dict[str, Any]:
+        """Return the directory of the job's roles."""
+        return {"items": self.items}
 
     def send(self, _method: str, path: str, json: dict[str, Any]) -> None:
         """Fence."""
@@ -67,17 +73,19 @@ def found(**more: Any) -> dict[str, Any]:
     return {"id": "rem-1", "job": "rl", "kind": "restart_role", "role": "rollout", "role_restart": PLAN | more}
 
 
-def scheduler(cluster: Cluster, service: Service | None = None) -> RayScheduler:
-    """Return the adapter's scheduler of job rl."""
-    return RayScheduler(cluster, service or Service(), "rl")  # type: ignore[arg-type]
+def scheduler(cluster: Cluster, service: Service | None = None) -> RayRoles:
+    """Return the adapter's side of job rl."""
+    return RayRoles(cluster, service or Service(), "rl")  # type: ignore[arg-type]
 
 
 def restart(cluster: Cluster, service: Service, **more: Any) -> Any:
-    """Return the restart of rollout 1."""
+    """Return the restart of rollout 1, whose old process is fenced."""
     ours = scheduler(cluster, service)
-    work = ours.find(found(**more), Placed)
+    work = ours.find_role(RoleWork.of(found(**more)))
     assert work.problem is None
-    return ours.restart(work, 0.0, lambda: None)
+    step = ours.restart_role(work, lambda: None)
+    fence(service, work)  # type: ignore[arg-type]
+    return step
 
 
 def test_an_actor_is_fenced_killed_and_awaited() -> None:
@@ -109,7 +117,7 @@ def test_the_jobs_own_hook_comes_first() -> None:
     step = restart(cluster, Service(), leaves=["n1"])
     assert step() == "rollout-1 runs as pid 999"
     assert cluster.asked == ["hook ['1']"]
-    alone = scheduler(Cluster("rollout-1")).find(found(leaves=["n1"]), Placed)
+    alone = scheduler(Cluster("rollout-1")).find_role(RoleWork.of(found(leaves=["n1"])))
     assert "only the job's actor faulthound can start rollout 1 elsewhere" in str(alone.problem)
 
 
@@ -117,23 +125,30 @@ def test_an_instance_that_was_replaced_is_left_alone() -> None:
     """Nothing is killed where the fence is refused."""
     cluster = Cluster("rollout-1")
     with pytest.raises(WorkFailed, match="cannot be fenced"):
-        restart(cluster, Service(epoch=9))()
+        restart(cluster, Service(epoch=9))
     assert cluster.asked == []
 
 
 def test_what_it_does_not_know_it_leaves_to_others() -> None:
     """Another job; an actor of no such name; a role of which no instance is known."""
     with pytest.raises(NotHere):
-        scheduler(Cluster()).find(found() | {"job": "other"}, Placed)
-    assert "no actor is called rollout-1" in str(scheduler(Cluster("reward-0")).find(found(), Placed).problem)
-    nameless = scheduler(Cluster("rollout-1")).find(found(instance=None, epochs={}), Placed)
+        scheduler(Cluster()).find_role(RoleWork.of(found() | {"job": "other"}))
+    absent = scheduler(Cluster("reward-0")).find_role(RoleWork.of(found()))
+    assert "none is called rollout-1" in str(absent.problem)
+    nameless = scheduler(Cluster("rollout-1")).find_role(RoleWork.of(found(instance=None, epochs={})))
     assert "not registered" in str(nameless.problem)
 
 
 def test_a_name_in_two_forms_is_no_name() -> None:
-    """Which of two actors is meant cannot be decided."""
-    assert actor_of("rollout", "3", ["rollout_3", "rollout-4"]) == "rollout_3"
-    assert actor_of("rollout", "3", ["rollout_3", "rollout-3"]) is None
+    """Which of two actors is meant cannot be decided, and neither can a name that another instance may have."""
+    two = scheduler(Cluster("rollout-1", "rollout_1")).find_role(RoleWork.of(found()))
+    assert "cannot be decided of rollout-1, rollout_1: call it rollout-1 alone" in str(two.problem)
+    seats = [("rollout", "11"), ("rollout1", "1")]
+    assert name_of(("rollout", "11"), ["rollout11"], seats[:1]) == "rollout11"
+    assert name_of(("rollout", "11"), ["rollout11", "rollout-11"], seats) == "rollout-11"
+    for seat in seats:
+        with pytest.raises(Nameless, match="cannot be decided of rollout11"):
+            name_of(seat, ["rollout11"], seats)
 
 
 def test_an_actor_that_ray_does_not_start_again_is_not_done() -> None:

@@ -173,3 +173,58 @@ def test_a_dry_run_prints_and_changes_nothing(shop: Shop) -> None:
     ]
     assert shop.slurm.node("gpu1") == ("allocated", "")
     assert shop.one(id)["status"] == "approved"
+
+
+ROLES = """\
+#!/bin/bash
+#SBATCH --job-name={job} --nodes=1 --ntasks=1
+{component}
+again() {{ for _ in 1 2 3; do srun --overlap --nodes=1 --ntasks=1 --job-name="$@"; done; }}
+again trainer {first} sleep 300 &
+again rollout-0 {second} --relative=0 sleep 300 &
+again rollout-1 {second} --relative={third} sleep 300 &
+wait
+"""
+COMPONENTS = {
+    "steps": {"component": "", "first": "", "second": "", "third": 0},
+    "components": {
+        "component": "#SBATCH hetjob\n#SBATCH --job-name=rollouts --nodes=2 --ntasks=2",
+        "first": "--het-group=0", "second": "--het-group=1", "third": 1,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", COMPONENTS)
+def test_a_role_is_restarted_as_a_step_and_the_rest_goes_on(shop: Shop, form: str) -> None:
+    """Its epoch is fenced, its step ended, the script begins another; other steps and the job stay as they are."""
+    job = f"{form}{time.monotonic_ns()}"  # nobody holds its roles from before
+    script = shop.folder / f"{job}.sh"
+    script.write_text(ROLES.format(job=job, **COMPONENTS[form]))
+    number = shop.slurm.submit(script, "--output=/dev/null")
+    shop.slurm.wait("steps", 60.0, lambda: len(steps(shop)) == 3)
+    before = steps(shop)
+    for role, instance in (("trainer", "0"), ("rollout", "0"), ("rollout", "1")):
+        known = {"role": role, "instance": instance, "process": f"{job}{role}{instance}"}
+        assert shop.client.put(f"/v1/jobs/{job}/roles", json=known).status_code == 200
+    asked = {"role": "rollout", "instance": "1", "reason": "it hangs"}
+    id = shop.client.post(f"/v1/jobs/{job}/roles/restart", json=asked).json()["id"]
+    shop.client.service.remedies.handle(Approve(id=id, by="ann"), now())
+
+    shop.work()
+
+    after = steps(shop)
+    assert after["rollout-1"] != before["rollout-1"]
+    assert {name: after[name] for name in ("trainer", "rollout-0")} == {
+        name: before[name] for name in ("trainer", "rollout-0")
+    }
+    assert shop.one(id)["did"] == {"rollout 1": f"rollout-1 runs as step {after['rollout-1']}"}
+    states = {one["instance"]: one["state"] for one in shop.client.get(f"/v1/jobs/{job}/roles").json()["items"]}
+    assert states["1"] == "fenced"
+    counts = shop.slurm.run("squeue", "-h", "-t", "all", "-j", number, "-O", "RestartCnt,State").split()
+    assert set(counts) == {"0", "RUNNING"}  # of each component
+
+
+def steps(shop: Shop) -> dict[str, str]:
+    """Return the steps that run, by name."""
+    lines = shop.slurm.run("squeue", "--noheader", "--all", "--steps", "--format", "%j|%i").splitlines()
+    return {name: id for name, _, id in (line.partition("|") for line in lines) if not id.endswith(("batch", "extern"))}

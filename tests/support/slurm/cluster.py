@@ -41,7 +41,7 @@ SelectType=select/cons_tres
 MpiDefault=none
 SlurmdParameters=config_overrides
 SlurmctldParameters=idle_on_node_suspend
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
 SlurmctldTimeout=60
 SlurmdTimeout=300
 MessageTimeout=60

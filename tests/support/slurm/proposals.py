@@ -18,6 +18,7 @@ from service.adapters.scheduler import ClaimLoop
 from service.adapters.slurm import slurm_output
 from service.adapters.slurm.slurm_actions import SlurmScheduler
 from service.adapters.slurm.slurm_commands import Slurm
+from service.adapters.slurm.slurm_roles import SlurmRoles
 from service.cli.speech import Speech
 from service.client import Connection, connected
 from service.clock import now
@@ -121,7 +122,7 @@ class Shop:
     def work(self, times: int = 1) -> None:
         """Let an adapter do what can be claimed now."""
         with self.connection() as connection:
-            loop = ClaimLoop(connection, SlurmScheduler(Slurm()), self.heard.note)
+            loop = ClaimLoop(connection, SlurmScheduler(Slurm()), self.heard.note, SlurmRoles(Slurm(), connection))
             for _ in range(times):
                 loop.once()
 
