@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from collectors.records import RoleState
+from collectors.records import DIRECTORY, RoleState
 from collectors.records.role_states import RoleStanding
 
 Seat = tuple[str, str]  # role and instance
 MOST_MARKS, MARK_SECONDS = 24, 15.0
+ORIGIN_SECONDS = 60.0  # after which another origin of a number takes the place of one that is silent
 MOST_INSTANCES = 8_192  # of one job: twice what its directory keeps
 
 
@@ -75,6 +76,7 @@ class Instance:
     steps: Count | None = None
     last_token_at: float | None = None
     renewed_at: float | None = None
+    lease_seconds: float | None = None
     renewed_read_at: float = 0.0  # when that was read: a heartbeat is missing only by a reading that lacks it
     unanswered_since: float | None = None  # its health endpoint has not answered since then
     answers: bool | None = None
@@ -82,6 +84,7 @@ class Instance:
     spoke_at: float = 0.0  # the newest reading that states a phase or a wait
     source: str = ""  # of the newest reading
     marks: list[Mark] = field(default_factory=list)
+    origins: dict[str, tuple[bool, float]] = field(default_factory=dict)  # number → whether it says it itself, and when
 
     @property
     def seat(self) -> Seat:
@@ -111,7 +114,7 @@ class Instance:
             self.__init__(self.role, self.instance)  # type: ignore[misc]
         at = _at(record)
         self.seen_at, self.source = at, record.source
-        for name in ("rank", "pid", "epoch", "state", "weights", "requests_waiting", "queue_depth", "last_token_at"):
+        for name in ("rank", "pid", "epoch", "state", "weights", "queue_depth", "lease_seconds"):
             if (value := getattr(record, name)) is not None:
                 setattr(self, name, value)
         if record.node is not None and (self.node is None or record.pid is not None or record.state is not None):
@@ -139,15 +142,17 @@ class Instance:
             self.spoke_at = at
 
     def _works(self, record: RoleState, at: float) -> None:
-        if record.requests_running is not None:
+        if record.requests_running is not None and self._counts("requests_running", record, at):
             self.requests_running = record.requests_running
             self.busy_since = (self.busy_since or at) if record.requests_running else None
             self.most_running = max(self.most_running, record.requests_running)
-        if record.requests_waiting is not None:
+        if record.requests_waiting is not None and self._counts("requests_waiting", record, at):
+            self.requests_waiting = record.requests_waiting
             self.piled_since = (self.piled_since or at) if record.requests_waiting else None
-        if record.tokens_total is not None:
+        if record.tokens_total is not None and self._counts("tokens", record, at):
             self.tokens = _counted(self.tokens, record.tokens_total, at)
-        if record.steps_total is not None:
+            self.last_token_at = record.last_token_at
+        if record.steps_total is not None and self._counts("steps", record, at):
             self.steps = _counted(self.steps, record.steps_total, at)
         done = self.tokens or self.steps
         if done is None or record.requests_running is None:
@@ -157,6 +162,22 @@ class Instance:
         if not self.marks or at - self.marks[-1].at >= MARK_SECONDS:
             self.marks.append(Mark(at, done.value, record.requests_running))
             del self.marks[:-MOST_MARKS]
+
+    def _counts(self, name: str, record: RoleState, at: float) -> bool:
+        """Whether a number is of the origin that stated it first, or that one is silent.
+
+        An instance may say its own numbers in the directory while its engine's metrics are read: two counters that take turns
+        seem to move for ever.
+        """
+        said = record.source == DIRECTORY
+        known, last = self.origins.get(name, (said, at))
+        if known != said and at - last < ORIGIN_SECONDS:
+            return False
+        if known != said and name in ("tokens", "steps"):
+            setattr(self, name, None)
+            self.marks.clear()
+        self.origins[name] = said, at
+        return True
 
 
 def _counted(count: Count | None, value: int, at: float) -> Count:

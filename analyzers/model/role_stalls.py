@@ -15,6 +15,7 @@ from analyzers.model.role_speeds import Speed, alike, speed_of
 from analyzers.model.role_waits import Waits, newer
 
 PAST = 5.0  # times its own longest rest
+LEASES = 1.5  # without a heartbeat: one that renews each minute is heard more seldom
 MOST_NAMED = 8
 MOST_BY_CHANCE = 6  # so few may all come late
 MOST_OF = 0.8  # of the time it was busy
@@ -151,7 +152,7 @@ class _Look:
         if one.renewed_at is None:
             return None
         silent = one.renewed_read_at - one.renewed_at
-        return silent if silent >= self.bounds.heartbeat_seconds else None
+        return silent if silent >= max(self.bounds.heartbeat_seconds, LEASES * (one.lease_seconds or 0.0)) else None
 
     def _goes_on(self, one: Instance, seen: Seen) -> bool:
         """Whether anything shows that it works: a counter that moved lately, or a process that uses its processors."""

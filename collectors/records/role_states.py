@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from collectors.records.record import Count, Instant, Integer, Name, Record
+from collectors.records.record import Count, Instant, Integer, Name, Real, Record
 
 RoleStanding = Literal["serving", "left", "fenced"]
 
@@ -31,5 +31,6 @@ class RoleState(Record, frozen=True, kw_only=True, tag="role_state"):
     steps_total: Count | None = None  # finished since it started: steps of a trainer, calls of an environment, samples
     last_step_at: Instant | None = None
     renewed_at: Instant | None = None  # its last heartbeat that was heard
+    lease_seconds: Real | None = None  # it renews within a third of it
     answers: bool | None = None  # whether its health endpoint does
     state: RoleStanding | None = None  # the directory's word

@@ -21,9 +21,12 @@ from service.store.appender import Appender, Busy
 from service.store.log import Incoming
 
 TOGETHER_SECONDS = 1.0
-MISSED_SECONDS = 15.0  # renewals come every ten: a later one is missing, which is reported every ten seconds
-LOST_SECONDS = 600.0  # for which that is reported
-LISTENED_SECONDS = 60.0  # a job of which nothing is heard for so long has ended, or cannot reach this service
+LATE_SECONDS = 5.0  # renewals come in a third of the lease: a later one is missing, which is reported every ten seconds
+EVERY_SECONDS = 10.0
+LOST_SECONDS = 600.0  # for which that is reported; of a lease that lasts longer, for three of them
+LISTENED_SECONDS = (
+    60.0  # or a lease: a job of which nothing is heard for so long has ended, or cannot reach this service
+)
 MOST_WAITING = 65_536  # readings that the log has not taken
 
 _log = logging.getLogger(__name__)
@@ -34,7 +37,7 @@ class RoleReadingLog:
 
     def __init__(self, appender: Appender, directories: RoleDirectories) -> None:
         self._appender, self._directories = appender, directories
-        self._heard: dict[str, float] = {}  # job → when any of its instances was
+        self._heard: dict[str, float] = {}  # job → until when it counts as heard
         self._looked_at = now()
         self._lock, self._closing = threading.Lock(), threading.Event()
         self._waiting: dict[str, dict[str, RoleState]] = defaultdict(dict)  # job → slot → reading
@@ -53,7 +56,8 @@ class RoleReadingLog:
     def note(self, job: str, slot: Slot) -> None:
         """Take what was heard of an instance; called from any thread."""
         with self._lock:
-            self._heard[job] = now()
+            until = now() + max(LISTENED_SECONDS, slot.lease_seconds)
+            self._heard[job] = max(until, self._heard.get(job, 0.0))
             of_job = self._waiting[job]
             if len(of_job) < MOST_WAITING:
                 of_job[key(slot.role, slot.instance)] = reading(job, slot, now())
@@ -62,14 +66,16 @@ class RoleReadingLog:
         """Take the instances that have not renewed, of jobs of which others have. Another service may have heard them."""
         at = self._looked_at = now()
         with self._lock:
-            self._heard = {job: heard for job, heard in self._heard.items() if heard > at - LISTENED_SECONDS}
+            self._heard = {job: until for job, until in self._heard.items() if until > at}
             jobs = list(self._heard)
         for job in jobs:
             directory = self._directories.read(job)
             for name, slot in directory.slots.items() if directory is not None else ():
                 # While no service listened none could renew.
                 renewed_at = max(slot.renewed_at, self._directories.listening_since)
-                if slot.state == "serving" and MISSED_SECONDS <= at - renewed_at <= LOST_SECONDS:
+                missed = slot.lease_seconds / 3 + LATE_SECONDS
+                lost = max(LOST_SECONDS, 3 * slot.lease_seconds)
+                if slot.state == "serving" and missed <= at - renewed_at <= lost:
                     with self._lock:
                         self._waiting[job].setdefault(name, _missing(job, slot, renewed_at, at))
 
@@ -89,7 +95,7 @@ class RoleReadingLog:
 
     def _run(self) -> None:
         while not self._closing.wait(TOGETHER_SECONDS):
-            if now() - self._looked_at >= MISSED_SECONDS - 5.0:
+            if now() - self._looked_at >= EVERY_SECONDS:
                 try:
                     self.note_missing()
                 except SQLAlchemyError as error:
@@ -106,7 +112,7 @@ def reading(job: str, slot: Slot, at: float) -> RoleState:
         weights=slot.weights, waiting_for=does.waiting_for or None, waiting_since=does.waiting_since,
         requests_running=does.requests_running, requests_waiting=does.requests_waiting, tokens_total=does.tokens_total,
         last_token_at=does.last_token_at, queue_depth=does.queue_depth, steps_total=does.steps_total,
-        last_step_at=does.last_step_at, renewed_at=slot.renewed_at, state=slot.state,
+        last_step_at=does.last_step_at, renewed_at=slot.renewed_at, lease_seconds=slot.lease_seconds, state=slot.state,
     )  # fmt: skip
 
 
@@ -114,5 +120,6 @@ def _missing(job: str, slot: Slot, renewed_at: float, at: float) -> RoleState:
     """Return a reading that only says when an instance was heard last: what it did then says nothing of now."""
     return RoleState(
         source=DIRECTORY, at=at, node=slot.node, job=job, attempt=slot.attempt or None, role=slot.role,
-        instance=slot.instance, pid=slot.pid, epoch=slot.epoch, renewed_at=renewed_at, state=slot.state,
+        instance=slot.instance, pid=slot.pid, epoch=slot.epoch, renewed_at=renewed_at, lease_seconds=slot.lease_seconds,
+        state=slot.state,
     )  # fmt: skip

@@ -13,10 +13,12 @@ from service.clock import now
 from service.roles.directory import Directory, Event, Refused, Register, Slot, key, lease_left, step
 from service.store import audit_log, upserts
 from service.store.database import Database
-from service.store.models import RoleDirectory, RoleSlot
+from service.store.models import Attempt, RoleDirectory, RoleSlot
 
 MOST_SLOTS = 4_096  # of a job
 MOST_DIRECTORIES = 1_024
+MOST_AHEAD = 16  # attempts beyond the newest that agents have seen
+SEEN_SECONDS = 10.0  # until a new attempt may be seen
 FORGOTTEN_SECONDS = 30 * 86_400.0  # after its last change that a watcher sees, if nothing was renewed since
 AUDITED = {"Register": "role_registered", "Leave": "role_left", "Fence": "role_fenced"}
 
@@ -38,8 +40,10 @@ class RoleDirectories:
         with self._database.transaction() as session:
             row = self._row(session, job, at, event)
             stored = session.get(RoleSlot, (job, event.role, event.instance))
-            if stored is None and isinstance(event, Register):
-                _check_room(session, job)
+            if isinstance(event, Register):
+                if stored is None:
+                    _check_room(session, job)
+                _check_attempt(session, job, event)
             before = Directory(epoch=row.epoch, version=row.version, slots=_slots(stored))
             after = step(before, event, at, self.listening_since)
             slot = after.slots[key(event.role, event.instance)]
@@ -107,6 +111,23 @@ def _check_room(session: Session, job: str) -> None:
     slots = session.scalar(select(func.count()).select_from(RoleSlot).where(RoleSlot.job == job)) or 0
     if slots >= MOST_SLOTS:
         raise Full(f"the directory of {job} has {MOST_SLOTS:,} instances, the most")
+
+
+def _check_attempt(session: Session, job: str, event: Register) -> None:
+    """Refuse an attempt far beyond what agents see: it would pass for the newest for good, and hide what really runs.
+
+    A job may number its attempts as it likes: its agents report a new one within a minute, and then it may register.
+    """
+    if event.attempt <= MOST_AHEAD:
+        return
+    seen = session.scalar(select(func.max(Attempt.number)).where(Attempt.job == job))
+    if seen is not None and event.attempt > seen + MOST_AHEAD:
+        raise Refused(
+            "held",
+            f"attempt {event.attempt:,} of {job} is more than {MOST_AHEAD} beyond {seen:,}, the newest that agents see: "
+            "wait until they report it",
+            seconds=SEEN_SECONDS,
+        )
 
 
 def _slots(*rows: RoleSlot | None) -> dict[str, Slot]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from analyzers.model.role_stalls import Seen
-from collectors.records import RoleState
+from collectors.records import DIRECTORY, RoleState
 from tests.support.role_readings import END, GENERATES, START, named, readings, scene, stalls
 
 Changes = Mapping[tuple[str, str], Any]
@@ -184,6 +184,33 @@ def test_a_wait_that_ends_in_a_dead_role_names_the_end_of_the_chain() -> None:
     changes = rollouts(waits) | {("reward", "0"): {"phase": "score", "running": 8, "steps": 2, "still_from": 300.0}}
     (found,) = stalls(scene(changes))
     assert (found.role, found.blocked) == ("reward", 6)
+
+
+def test_two_counters_of_one_engine_hide_nothing() -> None:
+    """It says its own tokens in the directory while its metrics are read: numbers that take turns are no progress."""
+    dead = rollouts(GENERATES, but={**GENERATES, "still_from": 300.0})
+    read = scene(dead)
+    said = [
+        msgspec.structs.replace(
+            one, source=DIRECTORY, at=(one.at or 0.0) + 3.0, tokens_total=(one.tokens_total or 0) // 7
+        )
+        for one in read
+        if one.role == "rollout"
+    ]
+    assert named([*read, *said]) == named(read) == [("engine_still", "rollout", "3")]
+    silent = [one for one in read if one.instance != "3" or (one.at or 0.0) < START + 200.0]
+    assert named([*silent, *said]) == [
+        ("engine_still", "rollout", "3")
+    ]  # what it says counts once nothing else is read
+
+
+def test_a_long_lease_is_no_silence() -> None:
+    """One that renews each minute, under a lease of three, is heard seldom; five minutes are too long for it too."""
+    slow = {**GENERATES, "lease_seconds": 180.0, "tokens": 0.0}
+    for silent_from, expected in ((520.0, []), (200.0, [("role_lost", "rollout", "3")])):
+        assert named(scene(rollouts(GENERATES, but={**slow, "silent_from": silent_from}))) == expected
+    short = {**slow, "lease_seconds": 30.0, "silent_from": 520.0}
+    assert named(scene(rollouts(GENERATES, but=short))) == [("role_lost", "rollout", "3")]
 
 
 def test_the_steady_cycle_is_no_deadlock() -> None:

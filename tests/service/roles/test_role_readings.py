@@ -89,6 +89,7 @@ def test_a_directory_is_no_node(client: Client) -> None:
 def test_a_missing_heartbeat_is_a_reading(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """An instance that renews no more is reported as it was heard last, as long as others of its job are heard."""
     register(client, instance="4", process="b")
+    register(client, instance="5", process="c", lease_seconds=180.0)  # it renews each minute
     epoch = register(client)["epoch"]
     batches(client, 1)
     later = readings_module.now() + 40.0
@@ -100,7 +101,7 @@ def test_a_missing_heartbeat_is_a_reading(client: Client, monkeypatch: pytest.Mo
             .values(document=func.json_set(RoleSlot.document, "$.renewed_at", later))
         )
     assert epoch
-    client.app.state.service.role_readings._heard[JOB] = later
+    client.app.state.service.role_readings._heard[JOB] = later + 60.0
     client.app.state.service.role_readings.note_missing()
     found = [one for stored in batches(client, 2) for one in readings(stored) if one.at == later]
     assert [one.instance for one in found] == ["4"]

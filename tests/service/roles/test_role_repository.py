@@ -9,7 +9,7 @@ import pytest
 from service.roles.directory import Fence, Refused, Register, Renew
 from service.roles.repository import FORGOTTEN_SECONDS, RoleDirectories
 from service.store.database import Database
-from service.store.models import RoleSlot
+from service.store.models import Attempt, Job, RoleSlot
 from tests.support.postgres import database, postgres, url
 
 __all__ = ["database", "postgres", "url"]
@@ -42,6 +42,21 @@ def test_a_restarted_service_has_lost_nothing(database: Database) -> None:
     assert later.take("rl", register("b", attempt=1), "x")[0].epoch == 2
     with pytest.raises(Refused, match="has lost"):
         later.take("rl", register("a"), "x")
+
+
+def test_an_attempt_that_no_agent_sees_hides_none_that_runs(database: Database) -> None:
+    """Agents see attempt 3: 2^31 - 1 waits until they see it too; the next ones, and jobs without agents, wait for nothing."""
+    directories = of(database, 0.0)
+    with database.transaction() as session:
+        session.add(Job(name="rl", first_seen_at=0.0, last_seen_at=0.0, declared={}, version=1))
+        session.flush()
+        session.add(Attempt(job="rl", number=3, first_seen_at=0.0, last_seen_at=0.0, world_size=4))
+    directories.take("rl", register("a", attempt=3), "x")
+    for job, number in (("rl", 4), ("rl", 19), ("alone", (1 << 31) - 1)):
+        assert directories.take(job, register(f"b{number}", attempt=number), "x")[0].attempt == number
+    with pytest.raises(Refused, match="2,147,483,647 of rl is more than 16 beyond 3") as refused:
+        directories.take("rl", register("c", attempt=(1 << 31) - 1), "x")
+    assert (refused.value.kind, refused.value.seconds) == ("held", 10.0)
 
 
 def test_of_many_at_once_one_gets_the_slot(database: Database) -> None:
