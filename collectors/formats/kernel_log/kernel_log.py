@@ -47,7 +47,7 @@ _KERNEL_WORDS = re.compile(
 )
 _OF_JOBS = (" NCCL WARN ", " NCCL INFO ")  # in brackets, their stamps look like dmesg's, and they name the same cards
 ANYONES = ("", "dmesg iso")  # a date and a time before the text: dmesg's, and that of many a program
-_BARE = ("NVRM: ", "nvidia-nvswitch", "XID ")  # driver lines pasted without their prefix
+_BARE = ("NVRM: ", "nvidia-nvswitch", "XID ", "pcieport 0", "amdgpu 0")  # driver lines pasted without their prefix
 _QUOTED = re.compile(r"""(?:["'|=]|["'\w\]]: ) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))""")
 """A line of the kernel within one of another program, such as gpud or a monitor: as a string, or after a colon."""
 _JOURNAL = re.compile(rb'^\x1e?\{.{0,4096}"(?:__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_TRANSPORT)"', re.DOTALL)

@@ -34,7 +34,9 @@ DECODED = re.compile(
     r"(?:(?P<host>[\w.-]{1,253}): )?(?:kern|user|daemon|syslog)\s{0,8}:\s{0,8}\w{1,8}\s{0,8}:\s{1,8}(?=\[|\d{4}-\d\d-\d\d[T ])"
 )
 BRACKET_ISO = re.compile(r"\[" + _ISO + r"\] ?")
-SYSLOG = re.compile(rf"({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:\.(\d{{1,9}}))? (?P<rest>{_TAG})")
+_SYSLOG_STAMP = rf"({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d)(?:\.(\d{{1,9}}))?"
+SYSLOG = re.compile(rf"{_SYSLOG_STAMP} (?P<rest>{_TAG})")
+SYSLOG_HOSTLESS = re.compile(rf"{_SYSLOG_STAMP} {{1,2}}(?P<rest>(?P<host>)(?P<tag>kernel): ?)")  # its host was left out
 ISO_SYSLOG = re.compile(rf"(?:\w{{3}} )?{_ISO}\s+(?P<rest>{_TAG})")
 ISO_DMESG = re.compile(_ISO + _CALLER + " ")
 RFC_5424 = re.compile(rf"1 {_ISO} (?P<host>\S{{1,255}}) (?P<tag>\S{{1,64}}) \S+ \S+ (?:-|\[[^\]]{{0,2000}}\]) ?")
@@ -134,7 +136,7 @@ def _dmesg(line: str) -> Line | None:
 
 
 def _syslog(line: str) -> Line | None:
-    if not (found := SYSLOG.match(line)):
+    if not (found := SYSLOG_HOSTLESS.match(line) or SYSLOG.match(line)):
         return None
     date = (YEARLESS_REFERENCE_YEAR, MONTHS[found[1]], int(found[2]))
     stamp = utc_seconds(date, (found[3], found[4], found[5]), found[6] or "")
@@ -156,7 +158,7 @@ def _tagged(line: str, found: re.Match[str], form: str, at: float | None, yearle
     text, monotonic = line[found.end() :], None
     if found["tag"] == KERNEL and (stamp := DMESG.match(text)):  # "host kernel: [12345.678901] text"
         text, monotonic = text[stamp.end() :], float(stamp[1])
-    return Line(text, form, found["tag"], found["host"], at, yearless, monotonic)
+    return Line(text, form, found["tag"], found["host"] or None, at, yearless, monotonic)
 
 
 def _dated_dmesg(line: str) -> Line | None:

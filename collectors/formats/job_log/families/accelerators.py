@@ -12,6 +12,11 @@ from collectors.formats.job_log.shapes import Block, shape
 
 _TASK = r"/job:\w{1,40}/replica:\d{1,4}/task:(?P<members>\d{1,7})"
 
+_DIAGNOSTICS = (  # dcgmi diag; what it finds of the software ("Deployment") is no fault of a GPU
+    r"(?:GPU )?[Mm]emory(?: Bandwidth)?|PCIe|pcie|nvbandwidth|memtest|memory_bandwidth|Pulse Test|pulse_test|[Dd]iagnostic|"
+    r"Targeted (?:Stress|Power)|targeted_(?:stress|power)|SM Stress|EUD Test|Page Retirement/Row Remap"
+)
+
 SHAPES = (
     shape("HW Exception by GPU", r"(?P<message>HW Exception by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("Memory access fault by GPU", r"(?P<message>Memory access fault by GPU node-\d{1,3}.{0,200})", "cuda_error"),
@@ -59,6 +64,16 @@ SHAPES = (
         r"NCCL operation .{1,160}? failed: (?!invalid usage)(?P<message>[^.]{1,200})",
         "nccl_error",
     ),
+    # TensorFlow says the same of a host without GPUs, and goes on without: "failed call to cuInit".
+    shape(
+        "CUDA_ERROR_NO_DEVICE", r"^(?!.{0,400}cuInit).{0,400}(?P<message>CUDA_ERROR_NO_DEVICE.{0,100})", "cuda_error"
+    ),
+    shape(
+        "| Fail",
+        r"^\| (?P<message>(?:" + _DIAGNOSTICS + r") {1,30}\| Fail(?: - GPUs?: [\d, ]{1,60})?) {1,60}\|",
+        "diagnostic_failed",
+    ),
+    shape("| Fail", r"^\| (?P<message>-> \d{1,3} {1,40}\| Failure) {1,60}\|", "diagnostic_failed"),
     shape("OOM when allocating", r"(?P<message>OOM when allocating tensor.{0,200})", "oom"),
     shape("RESOURCE_EXHAUSTED", r"(?P<message>RESOURCE_EXHAUSTED: Out of memory.{0,200})", "oom"),
 )

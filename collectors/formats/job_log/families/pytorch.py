@@ -32,6 +32,12 @@ SHAPES = (
         "cuda_error",
         message="a device-side assert",
     ),
+    shape(
+        "Device-side assertion `",
+        r"Device-side assertion `.{1,200}?' failed",
+        "cuda_error",
+        message="a device-side assert",
+    ),
     shape("cudaError_t ", r"cudaError_t \d{1,4} : \"(?P<message>[^\"]{1,120})\"", "cuda_error"),
     shape(
         "monitoredBarrier",

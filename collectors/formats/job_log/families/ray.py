@@ -24,6 +24,9 @@ SHAPES = (
     ),
     shape("has been marked dead", r"and ip: " + _ADDRESS + r" has been marked dead", "node_failure"),
     shape(
+        "has been marked dead", r"The node with (?:client ID|node id)[: ].{1,200} has been marked dead", "node_failure"
+    ),
+    shape(
         "killed due to memory pressure",
         r"\b[1-9]\d{0,6} Workers .{0,40}killed due to memory pressure \(OOM\)",
         "oom_kill",
