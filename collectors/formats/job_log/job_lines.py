@@ -19,6 +19,9 @@ MAX_PREFIXES = 8
 SRUN_SHARE = 0.6  # of the head's lines must be numbered before `12: ` is believed to be srun's label
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ESCAPELESS = re.compile(
+    r"\[\d{1,2}m(\([^()]{1,200}\))\x20?\[0m"
+)  # Ray's colours, where a paste lost the escape characters
 STAMPED = "[ "  # what is left in a stream's name of a stamp with coordinates: "[ DP0 TP3]"
 _STAMPED = r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 _PARALLEL = r"(?: (?:DP|TP|PP|EP|CP|ATTN_\w{2,6}|MOE_\w{2,6})\d{1,5})+"
@@ -99,6 +102,8 @@ class Line:
 def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | None = None) -> Line:
     """Take the prefixes off one line. ``numbered``: srun labelled the file. ``seen_at`` gives glog stamps their year."""
     rest = text[:MAX_LINE_CHARACTERS].rstrip("\r\n")
+    if rest.startswith("[") and (coloured := _ESCAPELESS.match(rest)):
+        rest = coloured[1] + rest[coloured.end() :]
     while rest.startswith("^C"):  # a terminal's echo of the key
         rest = rest[2:]
     if "\x1b" in rest:

@@ -22,6 +22,11 @@ SHAPES = (
         r"Bootstrap Root ?: (?P<message>rank \d{1,7} of \d{1,7} ranks has already checked in)",
         "nccl_error",
     ),
+    shape(
+        "Duplicate GPU detected",
+        r"(?P<message>Duplicate GPU detected ?: rank \d{1,7} and rank \d{1,7} both on)",
+        "nccl_error",
+    ),
     shape("Mismatched collective", r"NCCL WARN (?P<message>Mismatched collective detected)", "nccl_error"),
     shape(
         "NET/IB",

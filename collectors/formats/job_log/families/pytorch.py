@@ -45,6 +45,11 @@ SHAPES = (
         "communication_timeout",
     ),
     shape(
+        "reached monitoredBarrier",
+        r"(?P<message>successfully reached monitoredBarrier, but received errors while waiting .{1,200})",
+        "communication_timeout",
+    ),
+    shape(
         "Detected mismatch between",
         r"(?:(?P<exception>\w{1,40}Error): )?(?P<message>Detected mismatch between collectives on ranks.{0,900})",
         "traceback",
@@ -72,7 +77,7 @@ BLOCKS = (
     ),
     Block(
         "Not all ranks joining",
-        re.compile(r"Not all ranks joining collective,? sequence number: (?P<sequence>\d{1,18})"),
+        re.compile(r"Not all ranks joining collective[,:]? sequence number: (?P<sequence>\d{1,18})"),
         (re.compile(r".{0,80}missing ranks: \{(?P<members>[\d, ]{1,4000})\}"),),
         "collective_behind",
         closes="first",

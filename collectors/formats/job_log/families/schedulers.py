@@ -47,6 +47,8 @@ SHAPES = (
         r"^Container rank (?P<local_rank>\d{1,4}) status failed cmd \[.{0,4000}\] code (?P<exit>-?\d{1,3}) log ",
         "exit",
     ),
+    shape("Evicted ", r"(?:\s\d{1,3}/\d{1,3}|\bWarning)\s{1,30}Evicted\s{1,30}\d", "evicted"),
+    shape("ImagePull", r"\s\d{1,3}/\d{1,3}\s{1,30}(?P<message>ErrImagePull|ImagePullBackOff)\s", "evicted"),
     shape("job preempted", r"^(?P<message>job preempted \(.{1,60}\))$", "preempted"),
     shape("Preempted by", r"\bPreempted\b.{1,120}Preempted by (?:a )?pod", "preempted"),
     shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
