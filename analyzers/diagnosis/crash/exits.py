@@ -58,7 +58,7 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
         ):
             newest[row.rank] = _Exit(row, row.at or 0.0)
     exits = sorted(newest.values(), key=lambda one: (one.at, one.row.rank))
-    if not exits or _ended_together(exits, topology):
+    if not exits or _ended_together(exits, topology, _left_well(rows, exits[0].at)):
         return []
     first = _own_codes(exits, topology) or _first(exits, rows)
     swept = _swept(exits)
@@ -132,9 +132,20 @@ def _running_last(rows: Sequence[ProcessState]) -> dict[_Place, tuple[str | None
     return found
 
 
-def _ended_together(exits: Sequence[_Exit], topology: Topology) -> bool:
+def _left_well(rows: Sequence[ProcessState], since: float) -> int:
+    """Return how many ranks have left well since an instant: those that a signal reached too, and that saved first."""
+    runs = _running_last(rows)
+    ends = (row for row in rows if row.state in {"X", "Z"} and runs[row.role, row.rank] == (row.node, row.pid))
+    return len(
+        {(row.role, row.rank) for row in ends if row.exit_code == 0 and not row.signal and (row.at or 0.0) >= since}
+    )
+
+
+def _ended_together(exits: Sequence[_Exit], topology: Topology, left_well: int) -> bool:
     """Whether all were ended from outside; a launcher's SIGTERMs after one SIGKILL are its answer to that one's death."""
     signals = {one.signal for one in exits}
+    if len(signals) == 1 and signals <= LIMITS and left_well:  # it can be caught: those that save first leave well
+        return len(exits) + left_well >= len(topology.ranks) and exits[-1].at - exits[0].at <= TOGETHER_SECONDS
     all_of_them = len(exits) > 1 and 4 * len(exits) >= 3 * len(topology.ranks)
     killed = [one for one in exits if one.signal == KILL]
     if all_of_them and signals == {KILL, TERMINATE} and killed[0].at >= exits[0].at + ASKED_SECONDS:

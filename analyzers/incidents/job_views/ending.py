@@ -33,6 +33,7 @@ SAID = {
 }  # fmt: skip
 SCANNED_SECONDS = 12.0  # after which an agent has looked again for a process that it did not find
 BEFORE_SECONDS = 30.0  # what is seen in the last seconds of a job that is ended is of its end
+MOST_OF_FOUR = 3  # of four ranks, ended by a limit's signal, show that the others got it too
 STOPPING_SECONDS = 600.0  # for which its last ranks may save what they have
 
 
@@ -184,11 +185,21 @@ def _by_signals(view: JobView, bad: Sequence[End], own: Sequence[End]) -> str | 
 
 
 def _got_all(view: JobView, ends: Sequence[End]) -> bool:
-    """Whether these are all that still ran (a role may have ended before), and none of them died by itself."""
+    """Whether these are all that still ran (a role may have ended before), and none of them died by itself.
+
+    A limit's signal can be caught: the few that save what they have, and leave well, got it too.
+    """
     standing = (
         [rank for rank in view.ranks if rank not in view.ended or view.ended[rank].at >= ends[0].at] if ends else []
     )
-    return 1 < len(ends) == len(standing) and not _died_first(view, ends)
+    if len(standing) < 2 or _died_first(view, ends):
+        return False
+    if ends[0].killed_by not in LIMITS:
+        return len(ends) == len(standing)
+    left_well = [rank for rank in standing if rank in view.ended and view.ended[rank].well]
+    save = [rank for rank in standing if rank not in view.ended]
+    most = not save or 4 * len(ends) >= MOST_OF_FOUR * len(standing)
+    return most and len(ends) + len(left_well) + len(save) == len(standing)
 
 
 def _died_first(view: JobView, killed: Sequence[End]) -> bool:

@@ -74,6 +74,18 @@ def test_a_job_that_somebody_ended_has_no_culprit(how: dict[str, int]) -> None:
     assert judged([ended(rank, 100.0 + rank / 10, **how) for rank in range(4)]) == []
 
 
+def test_a_limit_that_one_rank_catches_to_save_has_no_culprit() -> None:
+    """It leaves well after the others, and so may a second; one that left before was done, and one that fails lost its peers."""
+
+    def limited(*saved: float, code: int = 0) -> list[Record]:
+        story = [ended(rank, at, exit_code=code) for rank, at in enumerate(saved)]
+        return [*story, *(ended(rank, 100.0 + rank / 10, signal=10) for rank in range(len(saved), 4))]
+
+    assert judged(limited(130.0)) == judged(limited(130.0, 140.0)) == []
+    assert judged(limited(90.0, 90.0)) != []
+    assert judged(limited(101.0, 101.0, code=1)) != []
+
+
 def test_the_end_of_a_rank_that_was_started_anew_is_past() -> None:
     """A launcher that counts no attempts started all ranks again after a crash, and they run: nothing has crashed now."""
     crash = [ended(rank, 100.0 + rank, signal=11 if rank == 3 else 6, started_at=50.0) for rank in range(4)]

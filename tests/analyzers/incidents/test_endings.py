@@ -41,6 +41,9 @@ OUTSIDE = {
     "its terminal was closed": all_by((None, 1)),
     "all were killed": all_by((None, 9)),
     "all reached their time limit": all_by((None, 14)),
+    "a limit, and one saves for long and leaves well": all_by((None, 10), r0=(20.0, 0, None)),
+    "a limit, and one saves still": all_by((None, 10), r0=(60.0, 0, None)),
+    "a limit that most catch": all_by((0, None), r3=(-0.5, None, 10)),
     "a pod of four ranks was deleted": all_by((1, None), **{f"r{rank}": (-3.0, None, 15) for rank in range(4)}),
 }
 CRASHES = {
@@ -49,6 +52,8 @@ CRASHES = {
     "one left with a code, read with the others": all_by(TERM, r3=(0.05, 1, None)),
     "one broke": all_by(TERM, r3=(-0.2, None, 11)),
     "one alone reached a limit of its own": all_by(TERM, r3=(-2.0, None, 14)),
+    "one alone reached a limit, and the others wait for it": ended(r3=(0.0, None, 10)),
+    "one reached a limit, and its peers lost it": all_by((1, None), r3=(-0.5, None, 10)),
     "one broke, its peers lost it": all_by((1, None), r3=(-0.5, None, 6)),
     "one left, and ten seconds later came Ctrl-C": all_by(CTRL_C, r3=(-10.0, 1, None)),
     "one alone was sent SIGTERM": ended(r3=(0.0, None, 15)),
