@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.bench.measure import REPOSITORY, provenance
 
 FORMS = {"named": False, "numbered": True, "variables": True}  # form → whether its numbers can be seen from outside
 ACTORS = 6
+Play = Callable[[str, str, Path], list[dict[str, Any]]]  # Python, form, folder → rows
 DRIVER = REPOSITORY / "tests" / "support" / "jobs" / "ray_actors.py"
 
 
@@ -46,7 +48,7 @@ def listed(state: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def form(python: str, name: str, folder: Path) -> dict[str, Any]:
+def form(python: str, name: str, folder: Path) -> list[dict[str, Any]]:
     """Start the actors in one form, look once, and count."""
     # Ray's own telemetry of use stays off; sockets in its folder need a short path.
     environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
@@ -63,18 +65,20 @@ def form(python: str, name: str, folder: Path) -> dict[str, Any]:
     own = {row["pid"]: row for row in found if row["pid"] in truth}
     job = {row["job"] for row in own.values()}
     with_role = [pid for pid, (kind, _) in truth.items() if pid in own and own[pid]["role"] == kind.lower()]
-    return {
+    row = {
         "form": name,
+        "of": ACTORS,
         "listed_with_role": len(with_role),
         "with_own_number": sum(own[pid]["rank"] == truth[pid][1] for pid in with_role),
         "distinct": len({(own[pid]["role"], own[pid]["rank"]) for pid in own}),
         "others_listed": sum(row["job"] in job and row["pid"] not in truth for row in found),
     }
+    return [row]
 
 
-def main() -> int:
-    """Run each form; 0 only if all actors are listed apart with their roles, and with their numbers where these show."""
-    parser = argparse.ArgumentParser(description="What the agent lists of a real Ray's actors.")
+def measure(name: str, forms: Sequence[str], play: Play, key: str, is_good: Callable[[dict[str, Any]], bool]) -> int:
+    """Play each form on the Ray of a Python that is given, keep the rows under ``key``; return 0 only if all are good."""
+    parser = argparse.ArgumentParser(description="On a real Ray.")
     parser.add_argument("--smallest", action="store_true", help="one form, into out/")
     parser.add_argument("--ray-python", default=sys.executable, help="a Python that has Ray")
     options = parser.parse_args()
@@ -82,28 +86,24 @@ def main() -> int:
     if version is None:
         print(f"skipped: {options.ray_python} has no Ray; give --ray-python a Python that has it")
         return 0
-    forms = []
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
-        for name in ("named",) if options.smallest else FORMS:
-            forms.append(form(options.ray_python, name, Path(folder)))
-            print(json.dumps(forms[-1]), flush=True)
-    document = {
-        **provenance("python -m tests.acceptance.ray_actors"),
-        "ray": version,
-        "of": ACTORS,
-        "forms": forms,
-    }
-    kept = REPOSITORY / ("out" if options.smallest else "docs/measured") / "ray_actors.json"
+    rows: list[dict[str, Any]] = []
+    for form in forms[:1] if options.smallest else forms:
+        with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+            found = play(options.ray_python, form, Path(folder))
+        print(json.dumps(found), flush=True)
+        rows += found
+    document = {**provenance(f"python -m tests.acceptance.{name}"), "ray": version, key: rows}
+    kept = REPOSITORY / ("out" if options.smallest else "docs/measured") / f"{name}.json"
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(json.dumps(document, indent=2) + "\n")
-    good = all(
-        one["listed_with_role"] == one["distinct"] == ACTORS
-        and not one["others_listed"]
-        and (one["with_own_number"] == ACTORS or not FORMS[one["form"]])
-        for one in forms
-    )
-    return 0 if good else 1
+    return 0 if all(map(is_good, rows)) else 1
+
+
+def is_listed(one: dict[str, Any]) -> bool:
+    """Return whether all actors of a form are listed apart with their roles, and with their numbers where these show."""
+    apart = one["listed_with_role"] == one["distinct"] == one["of"] and not one["others_listed"]
+    return apart and (one["with_own_number"] == one["of"] or not FORMS[one["form"]])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure("ray_actors", tuple(FORMS), form, "forms", is_listed))

@@ -10,21 +10,19 @@ is given.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import secrets
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.acceptance.ray_actors import ray_of
-from tests.bench.measure import REPOSITORY, provenance
+from tests.acceptance.ray_actors import measure
+from tests.bench.measure import REPOSITORY
 from tests.support.served import serving
 
 JOB = "rl-ray"
@@ -91,27 +89,10 @@ def directory(client: httpx.Client) -> dict[str, int]:
     return {f"{one['role']} {one['instance']}": one["epoch"] for one in items}
 
 
-def main() -> int:
-    """Run each form; 0 only if each restart was verified, and replaced what was wanted and nothing else."""
-    parser = argparse.ArgumentParser(description="Restarts of roles on a real Ray.")
-    parser.add_argument("--smallest", action="store_true", help="one form, into out/")
-    parser.add_argument("--ray-python", default=sys.executable, help="a Python that has Ray")
-    options = parser.parse_args()
-    version = ray_of(options.ray_python)
-    if version is None:
-        print(f"skipped: {options.ray_python} has no Ray; give --ray-python a Python that has it")
-        return 0
-    found: list[dict[str, Any]] = []
-    for name in ("ray",) if options.smallest else CASES:
-        with tempfile.TemporaryDirectory(prefix="ray-") as folder:
-            found += form(options.ray_python, name, Path(folder))
-            print(json.dumps(found[-len(CASES[name]) :]), flush=True)
-    document = {**provenance("python -m tests.acceptance.ray_restarts"), "ray": version, "restarts": found}
-    path = REPOSITORY / ("out" if options.smallest else "docs/measured") / "ray_restarts.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n")
-    return 0 if all(one["outcome"] == "cured" and one["replaced"] == one["wanted"] for one in found) else 1
+def is_cured(one: dict[str, Any]) -> bool:
+    """Return whether a restart was verified, and replaced what was wanted and nothing else."""
+    return bool(one["outcome"] == "cured" and one["replaced"] == one["wanted"])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure("ray_restarts", tuple(CASES), form, "restarts", is_cured))
