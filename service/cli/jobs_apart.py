@@ -8,15 +8,14 @@ such thing: an evaluation, a node in another time zone or a resumed run counts t
 from __future__ import annotations
 
 import re
-from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import Any
 
 from collectors.files.path_owner import common_depth, parts_of
-from collectors.records import ARRAY_CODES, FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Record
+from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Record
+from service.cli.record_columns import values
 from service.client import UserError
 
 MOST_NAMED, MOST_FOLDERS = 8, 64
@@ -134,12 +133,8 @@ def _differ(one: FlightRecorderDump, other: FlightRecorderDump) -> bool:
 
 def _instants(dump: FlightRecorderDump) -> dict[int, float]:
     """Map the numbers of a dump's entries to their instants, where they have one."""
-    numbers, instants = (_column(dump, name, FLIGHT_RECORDER_COLUMNS[name]) for name in ("record_id", "created_ns"))
+    numbers, instants = (
+        values(dump.columns.get(name, b""), FLIGHT_RECORDER_COLUMNS[name])[: dump.count]
+        for name in ("record_id", "created_ns")
+    )
     return {row: when for row, when in zip(numbers, instants, strict=False) if when > 0}
-
-
-def _column(record: FlightRecorderDump, name: str, kind: str) -> array[Any]:
-    column: array[Any] = array(ARRAY_CODES[kind])
-    data = record.columns.get(name, b"")
-    column.frombytes(data[: len(data) - len(data) % column.itemsize])
-    return column[: record.count]

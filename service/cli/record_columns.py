@@ -9,6 +9,7 @@ from sys import byteorder
 from typing import Any
 
 from collectors.records import (
+    ARRAY_CODES,
     NOT_READ,
     OP_COLUMNS,
     RING_COLUMNS,
@@ -21,7 +22,6 @@ from collectors.records import (
     Steps,
 )
 
-_CODES = {"<i1": "b", "<i4": "i", "<i8": "q", "<f4": "f", "<f8": "d"}
 _TYPES: Mapping[type, Mapping[str, str]] = {
     Ring: RING_COLUMNS,
     Steps: STEP_COLUMNS,
@@ -33,7 +33,7 @@ _TEXTS = ("group", "operation", "phase")
 
 def values(data: bytes, type_code: str) -> array[Any]:
     """Return a column's values; what a cut left of the last one is dropped."""
-    found: array[Any] = array(_CODES[type_code])
+    found: array[Any] = array(ARRAY_CODES[type_code])
     found.frombytes(data[: len(data) - len(data) % found.itemsize])
     if byteorder == "big":
         found.byteswap()

@@ -248,11 +248,11 @@ def _finite(seconds: float) -> float | None:
 def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool) -> Iterator[StepRow]:
     """Yield the steps by the service's clock. A step without an instant is left out, except the last, which came just now."""
     newest = 1 if newest_only else MOST_ROWS
-    numbers, instants = _column(steps, "step", newest), _column(steps, "at", newest)
+    numbers, instants = newest_values(steps, "step", newest), newest_values(steps, "at", newest)
     losses, norms, nans, skips = (
         ([], [], [], [])
         if newest_only
-        else (_column(steps, name, newest) for name in ("loss", "gradient_norm", "nan", "skipped"))
+        else (newest_values(steps, name, newest) for name in ("loss", "gradient_norm", "nan", "skipped"))
     )
     last = min(len(numbers), len(instants)) - 1
     for index in range(last + 1):
@@ -271,8 +271,8 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
         )
 
 
-def _column(steps: Steps, name: str, newest: int) -> list[float]:
-    """Return the last values of a column."""
+def newest_values(steps: Steps, name: str, newest: int) -> list[float]:
+    """Return the last values of a column, as many at most; what a cut left of the last one is dropped."""
     kind = _KINDS[name]
     data = steps.columns.get(name, b"")
     count = len(data) // kind.itemsize

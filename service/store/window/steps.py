@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from collectors.records import STEP_COLUMNS, Record, Steps, block
+from analyzers.incidents.job_views.progress import newest_values
+from collectors.records import Record, Steps, block
 from collectors.records.record import Damaged
 from service.store.log import Log, Stored
 
@@ -22,7 +23,6 @@ MOST_JOBS = 4_096
 MOST_REPORTERS = 4  # of a job, those of its lowest ranks
 MOST_ROWS = 256  # of a reporter
 MOST_READ = 512  # batches that are read again after a restart
-_KINDS = {name: np.dtype(STEP_COLUMNS[name]) for name in ("step", "at")}
 
 Row = tuple[float, int]  # UTC seconds by the service's clock, step
 Key = tuple[int, str]  # rank (-1: the log names none) and the log's format
@@ -107,21 +107,12 @@ def _has_room(job: _Job, key: Key) -> bool:
 def _rows(steps: Steps, stored: Stored) -> Iterator[Row]:
     """Yield the steps by the service's clock. One without an instant is left out, but for the last, which was just read."""
     ahead = 0.0 if stored.sent_at is None else stored.sent_at - stored.received_at
-    numbers, instants = _column(steps, "step"), _column(steps, "at")
+    numbers, instants = newest_values(steps, "step", MOST_ROWS), newest_values(steps, "at", MOST_ROWS)
     last = min(len(numbers), len(instants)) - 1
     for index, (number, at) in enumerate(zip(numbers, instants, strict=False)):
         dated = steps.at if math.isnan(at) and index == last else at
         if dated is not None and math.isfinite(dated):
             yield min(dated - ahead, stored.received_at), int(number)
-
-
-def _column(steps: Steps, name: str) -> list[float]:
-    kind = _KINDS[name]
-    data = steps.columns.get(name, b"")
-    count = len(data) // kind.itemsize
-    first = max(0, count - MOST_ROWS)
-    values: list[float] = np.frombuffer(data, kind, count - first, first * kind.itemsize).tolist() if count else []
-    return values
 
 
 def _seconds(rows: Sequence[Row]) -> Iterator[float]:
