@@ -10,6 +10,7 @@ from typing import Any, Literal
 from collectors.records import ARRAY_CODES, FLIGHT_RECORDER_COLUMNS, STATES, FlightRecorderDump
 
 Format = Literal["pickle", "json"]
+NAMES = ("_dump_{rank}", "nccl_trace_rank_{rank}", "comm_lib_trace_rank_{rank}", "nccl_trace_rank_{host}_{rank}")
 
 
 def encode(dump: FlightRecorderDump, format: Format) -> bytes:
