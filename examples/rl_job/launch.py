@@ -62,7 +62,7 @@ class Job:
     def start(self, members: list[Member]) -> None:
         """Start processes, those of a trainer as one group."""
         trainers = [member for member in members if member.role == "trainer"]
-        port = _free_port()
+        port = free_port()
         for member in members:
             own = {**self.variables, "FAULTHOUND_ROLE": member.role, "RANK": member.instance}
             if member in trainers:
@@ -166,7 +166,8 @@ def _fence(member: Member, variables: dict[str, str]) -> None:
                 service.call("POST", "/fence", {**own, "reason": "its process is started anew"})
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nothing listens at now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

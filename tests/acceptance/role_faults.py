@@ -11,6 +11,7 @@ the verdict's role was restarted and nothing else, *cured* was said, and not bef
 goes on and its journal has lost and repeated nothing (docs/measured/role_recoveries.json).
 
     python -m tests.acceptance.role_faults [--smallest] [--runs 3] [--healthy-minutes 20] [--only TEXT] [--again] [--recovered]
+        [--ray-python PYTHON]
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 import httpx
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.support.rl.recovering import allowed, recovered
+from tests.support.rl.recovering import allowed, recovered, recovering
 from tests.support.rl.rl_faults import FAULTS, HEALTHY, RlFault
 from tests.support.rl.running_rl import NODES, RunningRl, logs, node_of
 from tests.support.soak.site import Site, running
@@ -43,7 +44,7 @@ TOOL_SECONDS = 0.3
 def wait_until_trained(job: RunningRl, site: Site) -> None:
     """Wait until it has done some steps, the agents know its processes, and its rhythm is known."""
     deadline = time.monotonic() + START_SECONDS
-    while job.steps < TRAINED_STEPS or not site.knows(job.name, len(job.job.members)):
+    while job.steps < TRAINED_STEPS or not site.knows(job.name, job.members):
         if time.monotonic() > deadline:
             raise RuntimeError(f"{job.name} did not train: {job.steps} steps\n{logs(job.folder)}")
         job.settle()
@@ -183,15 +184,17 @@ def main() -> int:
     parser.add_argument("--only", default="", help="faults whose names have this text, or `healthy`")
     parser.add_argument("--again", action="store_true", help="play all anew")
     parser.add_argument("--recovered", action="store_true", help="with restarts by Faulthound alone")
+    parser.add_argument("--ray-python", help="with --recovered: as actors of Ray, by a Python that has it")
     options = parser.parse_args()
     name = "role_recoveries.json" if options.recovered else "role_faults.json"
+    form = "ray" if options.ray_python else "processes"
     target = REPOSITORY / ("out" if options.smallest else "docs/measured") / name
     kept = json.loads(target.read_text()) if target.exists() and not (options.again or options.smallest) else {}
     rows, calm = kept.get("rows", []), kept.get("healthy", [])
     faults = [one for one in FAULTS if not options.recovered or one.how != "slow"]  # which a restart does not cure
     chosen = faults[:1] if options.smallest else [one for one in faults if options.only in one.name]
     wanted = [(fault, number) for number in range(1 if options.smallest else options.runs) for fault in chosen]
-    done = {(row["fault"], row["run"]) for row in rows}
+    done = {(row["fault"], row["run"]) for row in rows if row.get("launcher", form) == form}
     command = " ".join(["python -m tests.acceptance.role_faults", *sys.argv[1:]])
 
     def keep() -> None:
@@ -211,7 +214,8 @@ def main() -> int:
             if (fault.name, number) in done:
                 continue
             if options.recovered:
-                rows.append(recovered(fault, number, site, Path(temporary), wait_until_trained, TOOL_SECONDS))
+                started = recovering(form, site, TOOL_SECONDS, options.ray_python)
+                rows.append(recovered(fault, number, site, Path(temporary), wait_until_trained, started))
             else:
                 rows.append(played(fault, number, site, Path(temporary)))
             print(json.dumps(rows[-1]), flush=True)

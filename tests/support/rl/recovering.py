@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from analyzers.remediation.policy import approver
 from analyzers.remediation.types import Remediation
 from tests.support.remediation_rows import write_shadow_cases
 from tests.support.rl.rl_faults import RlFault
-from tests.support.rl.running_rl import RunningRl
+from tests.support.rl.running_rl import RayRl, RunningRl
 from tests.support.soak.site import REPOSITORY, Site
 
 RULE = "roles"
@@ -57,22 +57,43 @@ def allowed(site_folder: Path) -> dict[str, str]:
     return {"FAULTHOUND_POLICY": str(policy)}
 
 
+Started = Callable[[str, Path], AbstractContextManager[RunningRl]]
+
+
+def recovering(form: str, site: Site, tool_seconds: float, ray_python: str | None) -> Started:
+    """Return what runs the job, of a name and in a folder, with the adapter that restarts its roles."""
+
+    @contextmanager
+    def processes(name: str, folder: Path) -> Iterator[RunningRl]:
+        secret = folder / "hook.secret"
+        secret.write_text(f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}\n")
+        with closing(RunningRl(name, folder, site, tool_seconds, secret)) as job:
+            options = ["webhook", "--to", f"http://127.0.0.1:{job.port}/", "--secret-file", str(secret)]
+            with _adapter(folder, site, [*options, "--state", str(folder / "hook.json")], dict(os.environ)):
+                yield job
+
+    @contextmanager
+    def actors(name: str, folder: Path) -> Iterator[RunningRl]:
+        assert ray_python is not None
+        with closing(RayRl(name, folder, site, tool_seconds, ray_python)) as job:
+            options = ["ray", "--job", name, "--namespace", "rl", "--address", job.address, "--ray-python", ray_python]
+            with _adapter(folder, site, options, job.environment):
+                yield job
+
+    return {"processes": processes, "ray": actors}[form]
+
+
 @contextmanager
-def recovering(name: str, folder: Path, site: Site, tool_seconds: float) -> Iterator[RunningRl]:
-    """Run the job with the receiver of the signed webhook, and the webhook's adapter beside the service."""
-    folder.mkdir(parents=True, exist_ok=True)
-    secret = folder / "hook.secret"
-    secret.write_text(f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}\n")
-    with closing(RunningRl(name, folder, site, tool_seconds, secret)) as job, (folder / "adapter.log").open("w") as log:
-        program = str(Path(sys.executable).with_name("faulthound"))
-        command = [program, "adapter", "webhook", "--service", site.url, "--to", f"http://127.0.0.1:{job.port}/"]
-        command += ["--secret-file", str(secret), "--state", str(folder / "hook.json")]
-        adapter = subprocess.Popen(command, cwd=REPOSITORY, env=os.environ, stdout=log, stderr=log)
-        try:
-            yield job
-        finally:
-            adapter.terminate()
-            adapter.wait(30)
+def _adapter(folder: Path, site: Site, options: list[str], environment: dict[str, str]) -> Iterator[None]:
+    program = str(Path(sys.executable).with_name("faulthound"))
+    command = [program, "adapter", *options, "--service", site.url]
+    with (folder / "adapter.log").open("w") as log:
+        adapter = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        adapter.terminate()
+        adapter.wait(60)
 
 
 class Recovery:
@@ -175,15 +196,16 @@ class Recovery:
         }  # fmt: skip
 
 
-def recovered(fault: RlFault, number: int, site: Site, folder: Path, ready: Callable[..., None], tool: float) -> Row:
+def recovered(
+    fault: RlFault, number: int, site: Site, folder: Path, ready: Callable[..., None], started: Started
+) -> Row:
     """Play one fault of a job that nothing but Faulthound restarts; return what came of it."""
     name = f"rl-back-{fault.name.replace(' ', '-')}-{number}".lower()
-    with (
-        recovering(name, folder / name, site, tool) as job,
-        httpx.Client(base_url=site.url, timeout=60) as client,
-    ):
+    (folder / name).mkdir()
+    with started(name, folder / name) as job, httpx.Client(base_url=site.url, timeout=60) as client:
         ready(job, site)
-        return Recovery(job, fault, client).follow() | {"run": number, "job": name}
+        launcher = "ray" if isinstance(job, RayRl) else "processes"
+        return Recovery(job, fault, client).follow() | {"run": number, "job": name, "launcher": launcher}
 
 
 def _lost(folder: Path) -> list[str]:
