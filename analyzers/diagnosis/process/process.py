@@ -31,6 +31,8 @@ OUT_OF_DATE_SECONDS = 90.0
 SAME_LOOK_SECONDS = 0.5
 _DEAD = frozenset({"Z", "X"})
 
+# A page that is read or written holds a process for a moment: one look says nothing, two looks say that it stays.
+_PAGES = re.compile(r"^(?:__)?(?:folio_wait|wait_on_page|wait_on_buffer|balance_dirty_pages)")
 _DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)|rwsem_down")
 
 
@@ -119,6 +121,8 @@ def _uninterruptible(
     suspects = []
     for rank, row in sorted(blocked.items()):
         twice = _blocked_before(row, rows[rank])
+        if not twice and _PAGES.search(row.wait_channel or ""):
+            continue
         driver = _DRIVER.search(row.wait_channel or "") is not None
         strength = UNINTERRUPTIBLE_TWICE if twice else UNINTERRUPTIBLE + 0.15 * driver
         where = f" in {row.wait_channel}" if row.wait_channel else ""

@@ -91,6 +91,14 @@ def test_uninterruptible_twice_is_stronger_than_once() -> None:
     assert once.suspects[0].strength < twice.suspects[0].strength
 
 
+def test_one_look_at_a_page_that_is_read_names_nobody() -> None:
+    """A process that writes a checkpoint waits for pages now and then; in two tables it does not get on."""
+    early = [row(rank, "D" if rank == 6 else "S", "folio_wait_bit", at=1.0) for rank in range(8)]
+    late = [row(rank, "D" if rank == 6 else "S", "folio_wait_bit", at=11.0) for rank in range(8)]
+    assert findings(*dumps(), *late) == []
+    assert named(findings(*dumps(), *early, *late)) == {"uninterruptible": (6,)}
+
+
 def test_the_newest_table_counts() -> None:
     """A rank that was stopped and runs again is nobody's culprit."""
     assert findings(*dumps(), row(3, "T", at=1.0), *(row(rank, at=2.0) for rank in range(8))) == []
