@@ -7,6 +7,7 @@ from analyzers.incidents.evidence import select_records
 from analyzers.incidents.job_views.recovery import STANDS_STILL
 from analyzers.incidents.moving_again import moves_since
 from analyzers.incidents.recurrence import seen_before
+from analyzers.incidents.restarts import restarted_at
 from analyzers.incidents.seats import seats_in_words
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
@@ -23,8 +24,13 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
         joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
         seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
-        stands_still=stands_still, onset_at=incident.onset_at if stands_still else None,
+        until=_restarted_at(state, incident), stands_still=stands_still, onset_at=incident.onset_at if stands_still else None,
     )  # fmt: skip
+
+
+def _restarted_at(state: EngineState, incident: Incident) -> float | None:
+    view = state.jobs.get((incident.job or "", incident.attempt))
+    return None if view is None else restarted_at(view, state.jobs.values())
 
 
 def _silent(state: EngineState, incident: Incident) -> set[str]:

@@ -56,6 +56,7 @@ MOST_LEADS = 64  # jobs of one node
 ROLE_SPAN_SECONDS = 20.0
 ROLE_SPANS = 20
 """Of one source on one instance of a role, the newest reading of each of so many spans: progress is judged over five minutes."""
+EVENTS = (KernelEvent, DeviceState, LogEvent)
 CONTEXT = (Placement, Device)  # sent once and then valid: an incident keeps those from before its records begin
 
 _Key = tuple[type[Record], object]
@@ -85,18 +86,19 @@ class PackedRecords(Collection[Record]):
     """Records that are objects only while one iterates: so a judgement unpacks them in its own process."""
 
     def __init__(
-        self, first: Iterable[Record], packed: Iterable[Packed], refused: Mapping[str, frozenset[Seat]]
-    ) -> None:
+        self, first: Iterable[Record], packed: Iterable[Packed], refused: Mapping[str, frozenset[Seat]],
+        wanted: Callable[[Record], bool],
+    ) -> None:  # fmt: skip
         """``refused``: node → ranks of which its records are left out."""
         self._items: tuple[Record | Packed, ...] = (*first, *packed)
-        self._refused = refused
+        self._refused, self._wanted = refused, wanted
 
     def __len__(self) -> int:
         """Return how many there are at most: what a node may not say is found while one iterates."""
         return len(self._items)
 
     def __iter__(self) -> Iterator[Record]:
-        return _without_hearsay(_unpacked(self._items), self._refused)
+        return filter(self._wanted, _without_hearsay(_unpacked(self._items), self._refused))
 
     def __contains__(self, item: object) -> bool:
         return any(record == item for record in self)
@@ -231,7 +233,15 @@ def select_records(
     found = [one for evidence, after in of_nodes for one in evidence.packed_since(after)]
     found.sort(key=lambda one: one[:2])
     concerning = (one.record for one in found if concerns_job(one.record, job, attempt))
-    return PackedRecords(context, concerning, {node: seats_of(text) for node, text in cut.refused.items()})
+    refused = {node: seats_of(text) for node, text in cut.refused.items()}
+    return PackedRecords(context, concerning, refused, lambda record: not _is_later(record, cut))
+
+
+def _is_later(record: Record, cut: Cut) -> bool:
+    """Whether an event that names no attempt happened after the next attempt had begun."""
+    if cut.until is None or record.attempt is not None or not isinstance(record, EVENTS) or record.at is None:
+        return False
+    return record.at - cut.offsets.get(record.node or "", 0.0) > cut.until
 
 
 NO_SEATS: frozenset[Seat] = frozenset()

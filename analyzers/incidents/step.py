@@ -39,6 +39,7 @@ from analyzers.incidents.memory import (
 )
 from analyzers.incidents.moving_again import weigh_judgement
 from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
+from analyzers.incidents.restarts import READ_SECONDS, counting, restarted_at, why_restarted
 from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
@@ -188,17 +189,18 @@ def _look_at(
 ) -> Iterator[messages.EngineInstruction]:
     """Run the detectors on a job: open, merge or close. ``attempts``: all of the same job."""
     key = (view.job, view.attempt)
-    later = [one for one in attempts if _number(one) > _number(view)]
-    # The nodes' records belong to the later attempt now; records without an attempt belong to the numbered attempts.
-    if incident is None and any(one.first_at > view.first_at or view.attempt is None for one in later):
+    next_at = restarted_at(view, attempts)
+    if incident is None and next_at is not None and now > next_at + READ_SECONDS:
         return
     since = state.settled.get(key, 0.0)
     ending = state.endings.get(view.job)
     shown = [one for one in find_symptoms(view, now) if one.at > since and not _is_announced(view, ending, one, now)]
+    if next_at is not None:
+        shown = counting(view, shown, incident, next_at, now)
     while view.broken:
         name, why = view.broken.popitem()
         state.note_failure(f"detect {name} in", f"job {view.job}", why)
-    if incident is not None and (because := _over(view, incident, later, shown, now)):
+    if incident is not None and (because := _over(view, incident, attempts, shown, now)):
         recovered = recovered_because(view, incident, now) is not None and not has_restarted(view, incident)
         yield from _close(state, incident, now, because, recovered=recovered)
         return
@@ -212,15 +214,11 @@ def _look_at(
             yield from _merge(state, incident, symptom, now)
 
 
-def _number(view: JobView) -> int:
-    return -1 if view.attempt is None else view.attempt
-
-
 def _is_known(incident: Incident, symptom: Symptom) -> bool:
     return any((one.kind, one.detector) == (symptom.kind, symptom.detector) for one in incident.symptoms)
 
 
-def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[Symptom], now: float) -> str | None:
+def _over(view: JobView, incident: Incident, attempts: list[JobView], shown: list[Symptom], now: float) -> str | None:
     """Say why an incident is over. A crash is judged first, however fast the job comes back.
 
     Deaths are reported at once, logs some seconds later. A job may crash during an incident of another kind.
@@ -234,11 +232,7 @@ def _over(view: JobView, incident: Incident, later: list[JobView], shown: list[S
         return None
     if _crashed(incident) and not incident.published and now < incident.opened_at + ROUNDS_AFTER_SECONDS[2]:
         return None
-    running = [one for one in later if one.newest_step is not None]
-    if running:
-        newest = max(running, key=lambda one: one.attempt or 0)
-        return f"attempt {newest.attempt} is at step {newest.newest_step}"
-    return ended_because(view, incident, now)
+    return why_restarted(view, attempts, crashed=_crashed(incident)) or ended_because(view, incident, now)
 
 
 def _is_announced(view: JobView, ending: messages.Ending | None, symptom: Symptom, now: float) -> bool:

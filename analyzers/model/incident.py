@@ -51,6 +51,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held_back: str = ""  # why the verdict evicts no node: it has changed twice whether to
     moved_at: float | None = None  # why a first verdict names nothing: the job moves again since then
     onset_at: float | None = None  # when the standstill began: a stack from before it shows a job that ran
+    until: float | None = (
+        None  # when the next attempt began: what names no attempt and happened later is not of this one
+    )
     stands_still: bool = True  # a symptom shows a standstill; without one the verdict abstains until a second look
 
 

@@ -29,7 +29,7 @@ from service.remediation import burn_in_watch, fleet_facts, news, outcomes, role
 from service.remediation.job_history import needs_nothing
 from service.remediation.proposals import build_proposal, ripe_incidents
 from service.remediation.repository import RemediationRepository
-from service.remediation.withdrawal import called_wrong, explain_withdrawal, unwanted
+from service.remediation.withdrawal import called_wrong, explain_withdrawal, overtaken, unwanted
 from service.store import incidents, timeline
 from service.store.database import TRANSIENT_ERRORS, Database
 from service.store.leases import Lease, LeaseLost
@@ -183,7 +183,9 @@ class Proposer:
         if why := called_wrong(session, incident):
             return Proposed(incident=incident.id, plan=None, why=why)
         built = build_proposal(session, incident, self._costs, self._weights, now)
-        if built.plan is not None and (why := explain_withdrawal(session, built.plan, incident, now)):
+        if built.plan is not None and (
+            why := overtaken(session, built.plan) or explain_withdrawal(session, built.plan, incident, now)
+        ):
             return Proposed(incident=incident.id, plan=None, why=why)
         return built
 

@@ -33,13 +33,12 @@ def unwanted(session: Session, live: Iterable[Remediation], now: float) -> Itera
     """Yield the cancellations of remediations that have not begun and are not wanted any more, or whose attempt is over."""
     for one in live:
         incident = session.get(Incident, one.incident) if one.status in WAITING else None
-        if incident is not None and (
-            why := _overtaken(session, one) or explain_withdrawal(session, one, incident, now)
-        ):
+        if incident is not None and (why := overtaken(session, one) or explain_withdrawal(session, one, incident, now)):
             yield Cancel(id=one.id, by=ENGINE, reason=why)
 
 
-def _overtaken(session: Session, one: Remediation) -> str:
+def overtaken(session: Session, one: Remediation) -> str:
+    """Say that the job runs in a later attempt than the one that a remediation was meant for; empty: it does not."""
     newest = None if one.attempt is None else fleet_facts.newest_attempt(session, one.job)
     if one.attempt is None or newest is None or newest <= one.attempt:
         return ""

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from service.store import timeline
 from service.store.database import Database
-from tests.support.incident_rows import JOB, seed, verdict
+from tests.support.incident_rows import AT, JOB, seed, verdict
 from tests.support.proposer_at_work import Care
-from tests.support.remediation_fleet import hung
+from tests.support.remediation_fleet import hung, place
 
 
 @pytest.fixture
@@ -74,6 +74,16 @@ def test_a_job_that_is_ended_from_outside_needs_nothing(care: Care) -> None:
 
     assert care.all() == []
     assert "sent SIGTERM" in care.ended(id).because
+
+
+def test_an_attempt_that_its_launcher_has_restarted_needs_nothing(care: Care, database: Database) -> None:
+    """Its crash is told, and nothing is proposed for a job that runs again: not even for a moment."""
+    place(database, attempt=2, at=AT + 5.0)
+    care.publish(restart())
+    care.turn()
+
+    assert care.all() == []
+    assert care.counts.proposals == 0
 
 
 def test_a_machine_that_a_hardware_event_proves_outlives_its_job(care: Care) -> None:

@@ -1,0 +1,50 @@
+"""An attempt that its launcher has restarted: which of its symptoms still count, until when its records are, how it closes.
+
+A launcher starts the next attempt within a second or two, before ends and logs have all been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from analyzers.incidents.job_views import JobView
+from analyzers.incidents.job_views.ending import STOPS, bad_ends
+from analyzers.model.incident import Incident, Symptom
+
+READ_SECONDS = 60.0  # after the next attempt began: agents have read ends and logs by then
+
+
+def number_of(view: JobView) -> int:
+    """Return the number of an attempt; without one it comes before all numbered ones."""
+    return -1 if view.attempt is None else view.attempt
+
+
+def restarted_at(view: JobView, attempts: Iterable[JobView]) -> float | None:
+    """Return when the next attempt of the same job began; None: none has. ``attempts``: of any jobs."""
+    later = [one.first_at for one in attempts if one.job == view.job and number_of(one) > number_of(view)]
+    return min((at for at in later if at > view.first_at or view.attempt is None), default=None)
+
+
+def counting(view: JobView, shown: list[Symptom], incident: Incident | None, at: float, now: float) -> list[Symptom]:
+    """Return what counts of an attempt after its restart at ``at``: what came before, and of a new incident the crash alone.
+
+    The nodes' records belong to the next attempt then, those without an attempt to the numbered ones. Launchers and schedulers
+    also end attempts that were well: that ranks were sent a signal, or that their ends were not seen, is no crash then.
+    """
+    before = [one for one in shown if one.at <= at]
+    if incident is not None:
+        return before
+    if view.attempt is None or now > at + READ_SECONDS:
+        return []
+    died = any(end.seen and end.killed_by not in STOPS for end in bad_ends(view))
+    return [one for one in before if one.kind == "crash" and (died or one.detector != "rank_dead")]
+
+
+def why_restarted(view: JobView, attempts: Iterable[JobView], *, crashed: bool) -> str | None:
+    """Say that a later attempt runs: it does steps, or its processes were started after a crash; None: none does."""
+    later = [one for one in attempts if one.job == view.job and number_of(one) > number_of(view)]
+    newest = max((one for one in later if one.newest_step is not None), key=number_of, default=None)
+    if newest is not None:
+        return f"the job was restarted: attempt {newest.attempt} is at step {newest.newest_step}"
+    newest = max((one for one in later if crashed and one.processes.alive), key=number_of, default=None)
+    return None if newest is None else f"the job was restarted: attempt {newest.attempt} runs"

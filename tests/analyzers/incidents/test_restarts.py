@@ -1,0 +1,116 @@
+"""A crash that a launcher answers with the next attempt at once: it is told, of its own attempt, and closed as restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open
+from analyzers.incidents.state import EngineState
+from analyzers.incidents.step import step
+from analyzers.model.verdict import Verdict
+from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record
+from service.packaged_knowledge import load
+from tests.support.watched_jobs import START, WatchedJob, log_event
+
+End = tuple[float, int | None, int | None]
+TERM = (None, 15)
+RAISED: dict[int, End] = {2: (100.0, 1, None)} | dict.fromkeys((0, 1, 3), (100.3, *TERM))
+RESTARTED_AT = 101.0
+
+
+def restarted(ended: dict[int, End], *more: tuple[float, Record]) -> WatchedJob:
+    """A job on one node that ends, and whose next attempt the agent reads together with the ends."""
+    job = WatchedJob(nodes=1, ended=ended, stopped_at=99.0)
+    placement = Placement(
+        job="run", attempt=1, at=START + RESTARTED_AT, ranks=Members.of(range(4)), nodes=("n0",) * 4,
+        pids=tuple(range(200, 204)), started_ats=(START + RESTARTED_AT,) * 4, world_size=4,
+    )  # fmt: skip
+    job.extra = [(RESTARTED_AT, "n0", placement), *((at, "n0", record) for at, record in more)]
+    for at in range(103, 200, 10):
+        for rank in range(4):
+            whose = {"job": "run", "attempt": 1, "rank": rank, "pid": 200 + rank}
+            row = ProcessState(**whose, state="R", at=START + at, started_at=START + RESTARTED_AT)  # type: ignore[arg-type]
+            job.extra.append((float(at), "n0", row))
+    return job
+
+
+def played(job: WatchedJob, until: float = 200.0, seconds_between: float = 4.0) -> list[EngineInstruction]:
+    """What an engine says of it that is given each batch and then a tick; a verdict is told at the next one."""
+    state, said, asked = EngineState(load()), list[EngineInstruction](), list[Judge]()
+    batches = [job.batch(0, at) for at in (*range(0, 100, 10), 102.0, *range(110, int(until), 10))]
+    for batch in batches:
+        for event, at in ((batch, batch.received_at), *_ticks(batch.received_at, seconds_between)):
+            told = step(state, event, at)[1]
+            for one in list(asked):
+                asked.remove(one)
+                verdict = Verdict(symptom="crash", cause="code", abstained=False, attempt=one.attempt)
+                told += step(state, Judged(incident=one.incident, cut=one.cut, verdict=verdict), at)[1]
+            asked += [one for one in told if isinstance(one, Judge)]
+            said += told
+    return said
+
+
+def _ticks(at: float, seconds: float) -> Iterable[tuple[EngineTick, float]]:
+    return ((EngineTick(), at + seconds * number) for number in (1, 2))
+
+
+def opened(said: Iterable[EngineInstruction]) -> list[tuple[str, int | None]]:
+    """Kind and attempt of the incidents."""
+    return [(one.incident.kind, one.incident.attempt) for one in said if isinstance(one, Open)]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_crash_of_a_restarted_attempt_is_told(killed: bool) -> None:
+    """The next attempt began before it was clear that not all ranks end."""
+    ends = {**RAISED, 2: (100.0, None, 9)} if killed else RAISED
+    said = played(restarted(ends))
+
+    assert opened(said) == [("crash", 0)]
+    (closed,) = (one for one in said if isinstance(one, Close))
+    assert "restarted" in closed.because
+    assert "attempt 1" in closed.because
+    assert not closed.recovered
+
+
+def test_a_restart_from_outside_is_no_crash() -> None:
+    """All ranks were sent SIGTERM, and the next attempt runs."""
+    assert opened(played(restarted(dict.fromkeys(range(4), (100.0, *TERM))))) == []
+
+
+def test_a_restart_of_which_the_ends_were_not_all_seen_is_no_crash() -> None:
+    """One rank was seen to end by SIGTERM, of the others it is not known: a launcher or a scheduler ended them."""
+    unseen = dict.fromkeys((0, 1, 2), (100.0, None, None))
+    assert opened(played(restarted({**unseen, 3: (100.0, *TERM)}))) == []
+
+
+def test_what_happens_to_the_next_attempt_is_not_of_the_last_one() -> None:
+    """A failure later than its restart opens nothing for it."""
+    later = log_event(130.0, "cuda_error", rank=1, message="an illegal memory access was encountered")
+    ends = dict.fromkeys(range(4), (100.0, *TERM))
+    assert ("crash", 0) not in opened(played(restarted(ends, (130.0, later))))
+
+
+def test_its_evidence_ends_with_it() -> None:
+    """What no attempt is named for, and happened after the restart, is not of the one before."""
+    xid = KernelEvent(node="n0", at=START + 105.0, event="xid", code=79, text="GPU has fallen off the bus")
+    line = LogEvent(job="run", node="n0", at=START + 106.0, event="traceback", exception="KeyError", source="log:9")
+    early = KernelEvent(node="n0", at=START + 99.0, event="xid", code=94, text="Contained ECC error")
+    said = played(restarted(RAISED, (99.5, early), (105.0, xid), (106.0, line)))
+
+    judged = [one for one in said if isinstance(one, Judge) and one.attempt == 0]
+    assert judged
+    records = [record for one in judged for record in one.records]
+    assert {record.code for record in records if isinstance(record, KernelEvent)} == {94}
+    assert not [record for record in records if isinstance(record, LogEvent) and record.exception == "KeyError"]
+
+
+@pytest.mark.parametrize("reporters", [(0,), ()])
+def test_its_log_tells_the_crash_where_no_agent_saw_the_ends(reporters: tuple[int, ...]) -> None:
+    """Its line names the attempt that wrote it, and is read after the next one began."""
+    line = log_event(99.9, rank=2, exception="ValueError", message="bad shard")
+    job = restarted(dict.fromkeys(range(4), (100.0, None, None)), (101.5, line))
+    job.reporters = reporters
+
+    assert opened(played(job)) == [("crash", 0)]
