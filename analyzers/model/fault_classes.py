@@ -338,6 +338,18 @@ def _slow() -> Iterator[FaultClass]:
         "slow_data", by, ("data",), "none", "some microbatches have more work than others",
         advice="no machine is at fault: balance the lengths of sequences over microbatches and replicas",
     )  # fmt: skip
+    yield FaultClass("slow_host", by, ("unknown",), "probe", "its host lets its device wait")
+    yield FaultClass(
+        "slow_loader", by, ("storage",), "none", "devices wait for the data loader",
+        advice="no machine is at fault: look at the data loader, its workers and the file system that it reads",
+    )  # fmt: skip
+    yield FaultClass(
+        "slow_pauses", by, ("code",), "none", "hosts pause, now one and now another",
+        advice="no machine is at fault: collect garbage and save checkpoints on all ranks at one time, or beside the steps",
+    )  # fmt: skip
+    yield FaultClass(
+        "slow_link", by, ("network",), "probe", "transfers between two stages take longer than on other replicas"
+    )
     yield FaultClass(
         "latent_worker", by, ("none",), "none", "a slow worker for which the job does not wait", traits=runs
     )

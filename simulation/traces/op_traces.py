@@ -123,7 +123,7 @@ class OpJob:
         return self.forward_seconds * (1 if way == "forward" else 2) * split * noise * self.worker(stage, replica, step)
 
     def _reduced(self, done: dict[int, dict[int, list[Row]]]) -> float:
-        """Add the gradient reduction and the optimizer; return when the step ends."""
+        """Add the gradient reduction, the optimizer and the norm of all; return when the step ends."""
         end = 0.0
         for stage in range(self.stages):
             arrived = {replica: stages[stage][-1][1] + stages[stage][-1][2] for replica, stages in done.items()}
@@ -132,4 +132,8 @@ class OpJob:
                 done[replica][stage].append(("grads-reduce-scatter", at, last - at, -1))
                 done[replica][stage].append(("optimizer", last, 0.01, -1))
             end = max(end, last + 0.01)
-        return end
+        for stages in done.values():  # the gradients' norm is of all stages
+            for found in stages.values():
+                at = found[-1][1] + found[-1][2]
+                found.append(("grad-norm-all-reduce", at, end + 0.001 - at, -1))
+        return end + 0.001

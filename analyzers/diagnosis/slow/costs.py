@@ -13,6 +13,7 @@ import numpy as np
 from analyzers.diagnosis.slow.levels import median_of_known
 from analyzers.diagnosis.slow.op_table import Floats, Ints, OpTable
 from analyzers.diagnosis.slow.pipeline import Pipeline
+from analyzers.diagnosis.slow.transfers import even_edges
 
 Seconds = tuple[Floats, ...]
 
@@ -25,6 +26,9 @@ class Costs:
     ideal: float
     stages: float
     data: float
+    links: float
+    stalls: float
+    stalled: tuple[int, float]  # the worker whose host stalls most, and what that alone costs
     by_operation: dict[str, float]
     by_stage: dict[int, float]
 
@@ -128,9 +132,12 @@ def measure(pipeline: Pipeline, table: OpTable) -> Costs:
     even, agreement = even_data(pipeline)
     best = ideal(pipeline)
     whole = float(pipeline.step_seconds(best).sum())
+    no_stalls = tuple(np.zeros(array.shape) for array in pipeline.stalls)
     return Costs(
         float(np.median(pipeline.base)), float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
         pipeline.slowdown(even) if agreement >= AGREED else 1.0,
+        _times(pipeline, pipeline.step_seconds(transfer={way: even_edges(one) for way, one in pipeline.transfer.items()})),
+        _times(pipeline, pipeline.step_seconds(stalls=no_stalls)), _stalled(pipeline, table),
         {name: _alone(pipeline, best, whole, code) for code, name in enumerate(table.operations) if _runs(pipeline, code)},
         {number: _stage_alone(pipeline, best, whole, index) for index, number in enumerate(pipeline.stages)},
     )  # fmt: skip
@@ -155,3 +162,23 @@ def _alone(pipeline: Pipeline, best: Seconds, whole: float, operation: int) -> f
 def _stage_alone(pipeline: Pipeline, best: Seconds, whole: float, stage: int) -> float:
     mixed = tuple(pipeline.seconds[index] if index == stage else one for index, one in enumerate(best))
     return float(pipeline.step_seconds(mixed).sum()) / whole
+
+
+def _stalled(pipeline: Pipeline, table: OpTable) -> tuple[int, float]:
+    """Return the worker that stalls longest in its ordinary step, and how many times as long the steps take because of it."""
+    usual: dict[int, float] = {}
+    for number in np.unique(table.worker).tolist():
+        stage, replica = pipeline.place(table, number)
+        usual[number] = float(np.median(pipeline.stalls[stage][:, :, replica].sum(axis=0)))
+    worst = max(usual, key=lambda number: usual[number])
+    others = [seconds for number, seconds in usual.items() if number != worst]
+    if not others or usual[worst] <= 3 * float(np.median(others)):
+        return -1, 1.0
+    stage, replica = pipeline.place(table, worst)
+    left = [array.copy() for array in pipeline.stalls]
+    left[stage][:, :, replica] = 0.0
+    return worst, _times(pipeline, pipeline.step_seconds(stalls=tuple(left)))
+
+
+def _times(pipeline: Pipeline, other: Floats) -> float:
+    return float(pipeline.base.sum() / max(float(other.sum()), 1e-300))

@@ -12,8 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, Floats, Ints, OpTable, grouped_median
-from analyzers.diagnosis.slow.transfers import FORWARD, LOCAL, direction_of, is_transfer, ordinals, usual_seconds
+from analyzers.diagnosis.slow import stalls
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, Floats, Ints, Mask, OpTable, grouped_median
+from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, LOCAL, by_edge, direction_of, is_transfer, ordinals
 
 MOST_CELLS = 60_000_000  # stages × operations × steps × replicas
 
@@ -35,21 +36,29 @@ class Pipeline:
     keys: tuple[Ints, ...]  # of each stage, a row an operation: (operation, chunk, microbatch)
     seconds: tuple[Floats, ...]
     nodes: tuple[_Node, ...]
-    transfer: dict[str, float]
+    transfer: dict[str, Floats]  # direction → seconds by the index of the sending stage and of the replica
     rest: Floats
+    stalls: tuple[Floats, ...]  # as ``seconds``: before each operation
     anonymous: bool = False  # replicas are the workers' numbers: the trace does not name them
 
-    def step_seconds(self, seconds: tuple[Floats, ...] | None = None) -> Floats:
-        """Return how long each step takes with these durations."""
+    def step_seconds(
+        self,
+        seconds: tuple[Floats, ...] | None = None,
+        stalls: tuple[Floats, ...] | None = None,
+        transfer: dict[str, Floats] | None = None,
+    ) -> Floats:
+        """Return how long each step takes with these durations, stalls and transfers."""
+        moved = self.transfer if transfer is None else transfer
         given = self.seconds if seconds is None else seconds
+        idle = self.stalls if stalls is None else stalls
         zero = np.zeros((len(self.rest), len(self.replicas)))
         ends: list[list[Floats]] = [[] for _ in self.stages]
         for node in self.nodes:
             done = ends[node.stage]
             begin = done[-1] if done else zero
             if node.after is not None:
-                begin = np.maximum(begin, ends[node.after[0]][node.after[1]] + self.transfer[node.direction])
-            done.append(begin + given[node.stage][node.place])
+                begin = np.maximum(begin, ends[node.after[0]][node.after[1]] + moved[node.direction][node.after[0]])
+            done.append(begin + idle[node.stage][node.place] + given[node.stage][node.place])
         last = np.max([stage[-1].max(axis=1) for stage in ends if stage], axis=0)
         found: Floats = last + self.rest
         return found
@@ -69,8 +78,9 @@ class Pipeline:
         return float(self.base[since:].sum() / max(float(self.step_seconds(seconds)[since:].sum()), 1e-300))
 
 
-def build(table: OpTable, compute: OpTable) -> Pipeline | None:
+def build(table: OpTable, computes: Mask) -> Pipeline | None:
     """Return the schedule; None where it does not show in the trace, or is too large to be played."""
+    compute = table.rows(computes)
     computing = [table.workers[number] for number in np.unique(compute.worker).tolist()]
     stages = sorted({worker.pp for worker in computing})
     replicas = sorted({worker.dp for worker in computing})
@@ -80,25 +90,30 @@ def build(table: OpTable, compute: OpTable) -> Pipeline | None:
     else:
         replica = np.array([replicas.index(one.dp) if one.dp in replicas else -1 for one in table.workers])
     stage = np.array([stages.index(one.pp) if one.pp in stages else -1 for one in table.workers])
-    keys, arrays = [], []
+    keys, arrays, idle = [], [], []
+    stall = stalls.before_each(table, computes)
     for number in range(len(stages)):
         mine = stage[compute.worker] == number
-        found, array = _dense(compute.rows(mine), replica, len(replicas))
+        found, array, waits_host = _dense(compute.rows(mine), stall[mine], replica, len(replicas))
         if array.size * len(stages) > MOST_CELLS:
             return None
         keys.append(found)
         arrays.append(array)
+        idle.append(waits_host)
     nodes = _nodes(keys, compute.operations)
     if nodes is None:
         return None
     rest = _rest(table, compute)
+    places = replicas if not anonymous else []
+    transfer = {direction: by_edge(table, direction, stages, places) for direction in (FORWARD, BACKWARD)}
+    transfer[LOCAL] = np.zeros((len(stages), len(replicas)))
     return Pipeline(
-        tuple(stages), tuple(replicas), tuple(keys), tuple(arrays), nodes, usual_seconds(table), rest, anonymous
+        tuple(stages), tuple(replicas), tuple(keys), tuple(arrays), nodes, transfer, rest, tuple(idle), anonymous
     )
 
 
-def _dense(rows: OpTable, replica: Ints, replicas: int) -> tuple[Ints, Floats]:
-    """Return the operations of a stage in their order, and their seconds by operation, step and replica."""
+def _dense(rows: OpTable, stall: Floats, replica: Ints, replicas: int) -> tuple[Ints, Floats, Floats]:
+    """Return the operations of a stage in their order; their seconds, and those before them, by operation, step and replica."""
     micro = _numbered(rows)
     keys, key = np.unique(np.column_stack([rows.operation, rows.chunk, micro]), axis=0, return_inverse=True)
     key = key.ravel()
@@ -107,10 +122,13 @@ def _dense(rows: OpTable, replica: Ints, replicas: int) -> tuple[Ints, Floats]:
     place = np.empty(len(keys), np.int64)
     place[order] = np.arange(len(keys))
     array = np.zeros((len(keys), len(rows.steps), replicas))
-    np.maximum.at(array, (place[key], rows.step, replica[rows.worker]), rows.seconds)
+    where = (place[key], rows.step, replica[rows.worker])
+    np.maximum.at(array, where, rows.seconds)
+    idle = np.zeros(array.shape)
+    np.maximum.at(idle, where, stall)
     if not array.all():
         array = np.where(array > 0, array, _filled(array, rows, replica))
-    return keys[order], array
+    return keys[order], array, idle
 
 
 def _filled(array: Floats, rows: OpTable, replica: Ints) -> Floats:

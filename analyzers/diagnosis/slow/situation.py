@@ -36,7 +36,7 @@ class Situation:
 
     @cached_property
     def step_seconds(self) -> Floats:
-        """Return how long each step took, by the median of its workers' own clocks; NaN where no start is known."""
+        """Return how long each step took, by its workers' own clocks; NaN where no start is known."""
         return span(self.table)
 
     @property
@@ -46,7 +46,7 @@ class Situation:
 
 
 def span(table: OpTable) -> Floats:
-    """Return each step's length: from a worker's first start to its last end, the median of all workers."""
+    """Return each step's length: the longest that a worker took by its own clock, from its first start to its last end."""
     place = table.step * len(table.workers) + table.worker
     first, last = (
         np.full(len(table.steps) * len(table.workers), np.inf),
@@ -56,14 +56,16 @@ def span(table: OpTable) -> Floats:
     np.minimum.at(first, place[known], table.started[known])
     np.maximum.at(last, place[known], (table.started + table.seconds)[known])
     length = np.where(last > first, last - first, np.nan).reshape(len(table.steps), len(table.workers))
-    return levels.median_of_known(length, axis=1)
+    longest = np.where(np.isfinite(length), length, -np.inf).max(axis=1, initial=-np.inf)
+    return np.where(longest > 0, longest, np.nan)
 
 
 def measure(table: OpTable, topology: Topology) -> Situation | None:
     """Return what a trace shows; None where none of its operations is compute."""
     kinds = table.kind
     mask = kinds == COMPUTE
-    compute = table.rows(mask & _in_steps(table, mask))
+    mask &= _in_steps(table, mask)
+    compute = table.rows(mask)
     whole_batches = not len(compute.step)
     if whole_batches:
         compute = table.rows(kinds == BATCH)
@@ -72,7 +74,7 @@ def measure(table: OpTable, topology: Topology) -> Situation | None:
     found = levels.measure(compute)
     apart = outliers.find(found, by_past_alone=whole_batches)
     seen = Situation(table, compute, found, apart, topology, whole_batches)
-    played = None if whole_batches else pipeline.build(table, compute)
+    played = None if whole_batches else pipeline.build(table, mask)
     if played is None or not _true_to_life(played.base, seen.step_seconds):
         return seen
     since = apart.changed_at

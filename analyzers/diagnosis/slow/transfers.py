@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.diagnosis.slow.op_table import Floats, Ints, OpTable
+from analyzers.diagnosis.slow.op_table import Floats, Ints, OpTable, grouped_median
 
 FORWARD, BACKWARD, LOCAL = "forward", "backward", "local"
 
@@ -74,13 +74,25 @@ def _keys(table: OpTable, row: Ints, dp: Ints, pp: Ints) -> Ints:
     return found
 
 
-def usual_seconds(table: OpTable) -> dict[str, float]:
-    """Return the median transfer of each direction, 0 where none is matched."""
-    found = {LOCAL: 0.0}
-    for direction in (FORWARD, BACKWARD):
-        seconds = matched(table, direction).seconds
-        found[direction] = float(np.median(seconds)) if len(seconds) else 0.0
-    return found
+def by_edge(table: OpTable, direction: str, stages: list[int], replicas: list[int]) -> Floats:
+    """Return the median seconds of the transfers of each stage (rows) and replica (columns).
+
+    Where none is matched it is the median of those that are, 0 without any.
+    """
+    found = matched(table, direction)
+    row = np.searchsorted(stages, found.pp)
+    column = np.searchsorted(replicas, found.dp)
+    inside = np.isin(found.pp, stages) & np.isin(found.dp, replicas)
+    cells = len(stages) * len(replicas)
+    each = grouped_median(found.seconds[inside], (row * len(replicas) + column)[inside], cells)
+    known = each[np.isfinite(each)]
+    filled = np.where(np.isfinite(each), each, float(np.median(known)) if len(known) else 0.0)
+    return filled.reshape(len(stages), len(replicas))
+
+
+def even_edges(seconds: Floats) -> Floats:
+    """Return the transfers with every replica of a stage as its median replica."""
+    return np.minimum(seconds, np.median(seconds, axis=1, keepdims=True))
 
 
 def is_transfer(name: str) -> bool:

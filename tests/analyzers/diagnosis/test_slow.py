@@ -176,3 +176,61 @@ def test_a_trace_without_compute_is_unmeasured() -> None:
     assert verdict.symptom == "unknown"
     assert verdict.missing
     assert named_nobody(verdict)
+
+
+def test_a_slow_link_is_named_by_its_ends() -> None:
+    """Its transfers take longer than those between the same stages of other replicas; the ranks only wait."""
+    job = OpJob(transfer=lambda stage, replica, _: 200.0 if (stage, replica) == (1, 2) else 1.0)
+    verdict = simulated(job).verdict()
+    assert (verdict.symptom, verdict.cause) == ("slow", "network")
+    assert all(one.kind == "link" and 6 in one.ranks for one in verdict.culprits)
+    assert verdict.action.kind == "probe"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pauses_of_changing_workers_are_the_codes(seed: int) -> None:
+    """Garbage collection that each rank does when it likes."""
+    job = OpJob(seed=seed, pause=lambda _, __, ___, draws: 0.6 if draws.random() < 0.1 else 0.0)
+    verdict = simulated(job).verdict()
+    assert (verdict.symptom, verdict.cause, classes(verdict)) == ("slow", "code", ["slow_pauses"])
+    assert named_nobody(verdict)
+
+
+def test_a_host_that_always_stalls_is_tested_and_not_evicted() -> None:
+    """Its device waits for it, for what no trace of the device has."""
+    verdict = simulated(OpJob(pause=lambda stage, replica, *_: 0.7 if (stage, replica) == SLOW else 0.0)).verdict()
+    assert (classes(verdict), ranks(verdict), verdict.action.kind) == (["slow_host"], [9], "probe")
+
+
+def test_gaps_everywhere_are_no_stall() -> None:
+    """Between all operations of a worker runs what the trace does not have: that is no proof against its host."""
+    table = simulated(OpJob())
+    shorter = np.where((table.columns["rank"] == 9) & table.named("compute"), 0.5, 1.0)
+    alike = np.where((table.columns["rank"] % 4 == 1) & table.named("compute"), 0.999, 1.0)
+    verdict = table.changed(duration=table.columns["duration"] * shorter * alike).verdict()
+    assert not ranks(verdict)
+
+
+@pytest.mark.parametrize("slow", [{0, 1}, {2}], ids=str)
+def test_whole_replicas_that_are_slow_are_left_open(slow: set[int]) -> None:
+    """Half a rack that throttles, or a replica that has more of everything."""
+    verdict = simulated(OpJob(worker=lambda _, replica, __: 1.3 if replica in slow else 1.0)).verdict()
+    assert verdict.abstained
+    assert verdict.symptom == "slow"
+    assert named_nobody(verdict)
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_the_past_names_the_step_since_which_a_worker_is_slow(replicas: int) -> None:
+    """Of two replicas too."""
+    verdict = simulated(OpJob(replicas=replicas, steps=20, worker=Slow(since=12))).verdict()
+    assert ranks(verdict) == [2 * replicas + 1]
+    assert "since step 12" in verdict.culprits[0].why
+
+
+def test_tokens_explain_long_operations() -> None:
+    """A worker that gets twice the tokens is not slow; one that takes longer for the same is."""
+    table = simulated(OpJob(worker=Slow(2.0)))
+    twice = np.where((table.columns["rank"] == 9) & table.named("compute"), 2000.0, 1000.0)
+    assert not ranks(table.changed(work=twice).verdict())
+    assert ranks(table.changed(work=np.full(len(table), 1000.0)).verdict()) == [9]

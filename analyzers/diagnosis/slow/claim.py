@@ -1,0 +1,71 @@
+"""A finding of this analyzer, and the sentences that go with every one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from analyzers.diagnosis.slow.costs import Costs
+from analyzers.diagnosis.slow.op_table import Worker
+from analyzers.diagnosis.slow.situation import Situation
+from analyzers.model.finding import Cause, Evidence, Finding, Suspect, Symptom
+
+WORTH = 1.10  # a kind of slowness that costs less than this is shown as evidence, and is no verdict
+LATENT = 1.01  # a worker that costs the job less does not slow it
+MOST_NAMED = 4  # more slow workers than this, or than a quarter of all, share a cause that is not one machine's
+FEWEST_STEPS, FEWEST_PEERS, FEWEST_TIMES = 3, 3, 4
+PROVEN, LIKELY, DOUBTFUL = 0.92, 0.8, 0.6
+
+
+def finding(
+    fault_class: str, symptom: Symptom, cause: Cause, *suspects: Suspect, evidence: tuple[Evidence, ...] = (), **more: Any
+) -> Finding:  # fmt: skip
+    """Return a finding; its first symptom is its first evidence, where it names no suspect."""
+    return Finding(
+        analyzer="slow", family="timings", symptom=symptom, cause=cause, fault_class=fault_class, suspects=suspects,
+        evidence=evidence, first_symptom=evidence[0] if evidence and not suspects else None, **more,
+    )  # fmt: skip
+
+
+def percent(slowdown: float) -> str:
+    """Return which part of a step a slowdown is: 1.25 is ``20 %``."""
+    return f"{100 * (1 - 1 / max(slowdown, 1.0)):.0f} %"
+
+
+def evidence_of(worker: Worker, text: str) -> Evidence:
+    """Return a sentence about a worker."""
+    return Evidence(text=text, source=worker.source, rank=worker.rank)
+
+
+def told(seen: Situation) -> tuple[Evidence, ...]:
+    """Return what else the steps show, as sentences."""
+    if seen.costs is None or seen.pipeline is None:
+        return ()
+    source, parts = seen.table.workers[0].source, seen.costs.by_operation
+    times = ", ".join(f"{name} {parts[name]:.2f}" for name in sorted(parts, key=lambda name: -parts[name])[:4])
+    shown = [
+        f"{_length(seen)} {_ideal(seen):.2f} times what it would with every operation as long as the mean of its kind",
+        f"without slow workers, how many times as long a step takes by the unevenness of one operation: {times}",
+    ]
+    if len(seen.pipeline.stages) > 1:
+        stages = ", ".join(f"{stage} {times:.2f}" for stage, times in sorted(seen.costs.by_stage.items())[:8])
+        shown.append(f"by that of one stage: {stages}")
+    others = {
+        "the split into stages": seen.costs.stages, "uneven microbatches": seen.costs.data, "links": seen.costs.links,
+        "hosts that stall": seen.costs.stalls,
+    }  # fmt: skip
+    shown.append("; ".join(f"by {name}: {times:.2f}" for name, times in others.items()))
+    return tuple(Evidence(text=one, source=source) for one in shown)
+
+
+def _length(seen: Situation) -> str:
+    real = seen.step_seconds
+    known = real[np.isfinite(real)]
+    length = float(np.median(known)) if len(known) else float(np.median(seen.pipeline.base)) if seen.pipeline else 0.0
+    return f"a step takes {length:.3g} s," if seen.table.unit == "s" else "a step takes"
+
+
+def _ideal(seen: Situation) -> float:
+    costs: Costs | None = seen.costs
+    return (costs.ideal if costs else 1.0) * (seen.together or 1.0)

@@ -1,0 +1,139 @@
+"""Claims about what is no worker: the split into stages, the data, links, and hosts that stall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analyzers.diagnosis.slow import stalls
+from analyzers.diagnosis.slow.claim import (
+    DOUBTFUL,
+    FEWEST_PEERS,
+    LIKELY,
+    MOST_NAMED,
+    PROVEN,
+    WORTH,
+    evidence_of,
+    finding,
+    percent,
+    told,
+)
+from analyzers.diagnosis.slow.op_table import LOADER
+from analyzers.diagnosis.slow.situation import Situation
+from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, even_edges
+from analyzers.model.finding import Cause, Evidence, Finding, Suspect
+
+LINK_TIMES = 1.5  # a transfer that takes less than this times the others' is none of a slow link
+ONE_HOST = 0.7  # one host's share of what all stalls cost, for the stalls to be its own
+
+
+def long_stage(seen: Situation) -> Iterator[Finding]:
+    """Yield a pipeline stage that is longer than the others on every replica."""
+    if seen.costs is None or seen.pipeline is None or seen.costs.stages < WORTH:
+        return
+    loads = _loads(seen)
+    longest = max(loads, key=lambda stage: loads[stage])
+    others = float(np.mean([load for stage, load in loads.items() if stage != longest]))
+    replicas = len(seen.pipeline.replicas)
+    times = loads[longest] / max(others, 1e-300)
+    where = f"stage {longest} takes {times:.2f} times as long as the mean of the other {len(loads) - 1} stages"
+    price = f"an even split would save {percent(seen.costs.stages)} of every step"
+    source = next(worker for worker in seen.table.workers if worker.pp == longest)
+    if replicas < 2:
+        shown = Evidence(text=f"{where}; {price}", source=source.source)
+        missing = "a second replica would show whether the split is uneven or the machines of this stage are slow"
+        yield finding(
+            "slow_undecided", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=seen.costs.stages
+        )
+        return
+    shown = Evidence(text=f"{where}, on all {replicas} replicas alike; {price}", source=source.source)
+    suspect = Suspect(kind="stage", strength=PROVEN, why=shown.text, name=str(longest), evidence=(shown,))
+    yield finding("slow_stage", "slow", "imbalance", suspect, evidence=(shown, *told(seen)), costs=seen.costs.stages)
+
+
+def _loads(seen: Situation) -> dict[int, float]:
+    assert seen.pipeline is not None
+    return {
+        stage: float(np.median(array.sum(axis=0)))
+        for stage, array in zip(seen.pipeline.stages, seen.pipeline.seconds, strict=True)
+    }
+
+
+def uneven_data(seen: Situation) -> Iterator[Finding]:
+    """Yield that microbatches differ."""
+    if seen.costs is None or seen.costs.data < WORTH:
+        return
+    source = seen.table.workers[0]
+    text = (
+        "some microbatches take longer than others in all their operations, on changing workers; "
+        f"even ones would save {percent(seen.costs.data)} of every step"
+    )
+    shown = Evidence(text=text, source=source.source)
+    why = f"{text}: their sequence lengths differ, or what experts get"
+    suspect = Suspect(kind="data", strength=LIKELY, why=why, evidence=(shown,))
+    yield finding("slow_data", "slow", "data", suspect, evidence=(shown, *told(seen)), costs=seen.costs.data)
+
+
+def slow_links(seen: Situation) -> Iterator[Finding]:
+    """Yield the links between stages on which transfers take longer than on the same links of other replicas."""
+    if (
+        seen.costs is None
+        or seen.pipeline is None
+        or seen.costs.links < WORTH
+        or len(seen.pipeline.replicas) < FEWEST_PEERS
+    ):
+        return
+    played = seen.pipeline
+    found: dict[tuple[tuple[int, ...], int], float] = {}
+    for way, onward in ((FORWARD, 1), (BACKWARD, -1)):
+        times = played.transfer[way] / np.maximum(even_edges(played.transfer[way]), 1e-12)
+        for stage, replica in np.argwhere(times > LINK_TIMES).tolist():
+            ends = tuple(sorted((played.stages[stage], played.stages[(stage + onward) % len(played.stages)])))
+            found[ends, replica] = max(float(times[stage, replica]), found.get((ends, replica), 0.0))
+    price = f"as fast as the others they would make a step {percent(seen.costs.links)} shorter"
+    suspects = []
+    for (ends, replica), times_as_long in sorted(found.items())[:MOST_NAMED]:
+        workers = [one for one in seen.table.workers if one.dp == played.replicas[replica] and one.pp in ends]
+        ranks = tuple(sorted(one.rank for one in workers if one.rank is not None))
+        where = (
+            " – ".join(str(one) for one in ranks)
+            or f"stages {ends[0]} – {ends[1]} of replica {played.replicas[replica]}"
+        )
+        why = f"transfers between {where} take {times_as_long:.1f} times as long as between the same stages of other replicas"
+        shown = evidence_of(workers[0], f"{why}; {price}")
+        suspects.append(
+            Suspect(kind="link", strength=LIKELY, why=shown.text, ranks=ranks, name=where, evidence=(shown,))
+        )
+    if suspects:
+        first = (suspects[0].evidence[0], *told(seen))
+        yield finding("slow_link", "slow", "network", *suspects, together=True, evidence=first, costs=seen.costs.links)
+
+
+def stalled_hosts(seen: Situation) -> Iterator[Finding]:
+    """Yield that hosts stall: one, by its loader or for what the trace does not have; or all and any, in pauses."""
+    if seen.costs is None or seen.costs.stalls < WORTH:
+        return
+    number, alone = seen.costs.stalled
+    filler, kind, _ = stalls.filled_by(seen.table)
+    price = f"without that a step would be {percent(seen.costs.stalls)} shorter"
+    filled = f", in {filler} for the most part" if filler else ""
+    if number >= 0 and np.log(alone) > ONE_HOST * np.log(seen.costs.stalls):
+        worker = seen.table.workers[number]
+        shown = evidence_of(worker, f"the host of {worker.name} lets its device wait in every step{filled}; {price}")
+        suspect = Suspect(
+            kind="rank", strength=DOUBTFUL, why=shown.text, ranks=() if worker.rank is None else (worker.rank,),
+            name=worker.name if worker.rank is None else "", node=seen.topology.nodes.get(worker.rank or 0), evidence=(shown,),
+        )  # fmt: skip
+        cause: Cause = "storage" if kind == LOADER else "unknown"
+        name = "slow_loader" if kind == LOADER else "slow_host"
+        yield finding(name, "slow", cause, suspect, evidence=(shown, *told(seen)), costs=seen.costs.stalls)
+        return
+    text = f"hosts let their devices wait in some steps, not always the same ones{filled}; {price}"
+    shown = Evidence(text=text, source=seen.table.workers[0].source)
+    if kind == LOADER:
+        suspect = Suspect(kind="storage", strength=DOUBTFUL, why=text, evidence=(shown,))
+        yield finding("slow_loader", "slow", "storage", suspect, evidence=(shown, *told(seen)), costs=seen.costs.stalls)
+        return
+    suspect = Suspect(kind="code", strength=DOUBTFUL, why=text, evidence=(shown,))
+    yield finding("slow_pauses", "slow", "code", suspect, evidence=(shown, *told(seen)), costs=seen.costs.stalls)

@@ -1,0 +1,161 @@
+"""Claims about workers: one that is slow, several, and those of which it does not show which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analyzers.diagnosis.slow import outliers
+from analyzers.diagnosis.slow.claim import (
+    DOUBTFUL,
+    FEWEST_PEERS,
+    FEWEST_STEPS,
+    FEWEST_TIMES,
+    LATENT,
+    LIKELY,
+    MOST_NAMED,
+    PROVEN,
+    WORTH,
+    evidence_of,
+    finding,
+    percent,
+    told,
+)
+from analyzers.diagnosis.slow.situation import Situation
+from analyzers.model.finding import Finding, Suspect
+from analyzers.model.ranges import ranges
+
+ALWAYS = 0.8  # a machine that is slow is so in this share of its steps
+
+
+def slow_workers(seen: Situation) -> Iterator[Finding]:
+    """Yield the workers that are slower than their peers and that the job waits for."""
+    slow = [
+        number for number in seen.outliers.slow.tolist() if cost_of(seen, number) >= LATENT or seen.pipeline is None
+    ]
+    if not slow:
+        return
+    if len(slow) > MOST_NAMED or 4 * len(slow) > max(len(seen.table.workers), 4):
+        yield _many(seen, slow)
+        return
+    if _once(seen):
+        yield _too_few(seen, slow)
+        return
+    suspects = tuple(_suspect(seen, number) for number in slow)
+    evidence = tuple(one for suspect in suspects for one in suspect.evidence[:1])
+    yield finding(
+        "slow_worker", "slow", "machine", *suspects, together=True, evidence=(*evidence, *told(seen)),
+        costs=seen.together or 1.0, victims=_victims(seen, slow),
+    )  # fmt: skip
+
+
+def _once(seen: Situation) -> bool:
+    """Whether a worker did the same work too few times for more than an accident, or a long microbatch, to show."""
+    each = np.bincount(seen.compute.worker, minlength=1) / max(len(np.unique(seen.compute.operation)), 1)
+    return float(np.median(each[each > 0])) < FEWEST_TIMES
+
+
+def _too_few(seen: Situation, slow: list[int]) -> Finding:
+    worker, times = seen.table.workers[slow[0]], float(np.exp(seen.outliers.excess[slow[0]]))
+    text = f"{worker.name} took {times:.2f} times as long as its peers, and did each operation fewer than {FEWEST_TIMES} times"
+    missing = "more steps would show whether it is always slow, or had more work once"
+    return finding(
+        "slow_undecided", "slow", "unknown", evidence=(evidence_of(worker, text),), missing=(missing,), costs=times
+    )
+
+
+def _victims(seen: Situation, slow: list[int]) -> tuple[int, ...]:
+    guilty = {seen.table.workers[number].rank for number in slow}
+    return tuple(sorted({one.rank for one in seen.table.workers if one.rank is not None and one.rank not in guilty}))
+
+
+def cost_of(seen: Situation, number: int) -> float:
+    """Return how many times as long steps take because of a worker."""
+    return (seen.by_worker or {}).get(number, 1.0)
+
+
+def _suspect(seen: Situation, number: int) -> Suspect:
+    worker, times = seen.table.workers[number], float(np.exp(seen.outliers.excess[number]))
+    strength, doubt = _strength(seen, number)
+    cost = cost_of(seen, number)
+    since = _since(seen, number)
+    peers = int(seen.levels.peers[number]) - 1
+    against = f"{peers} peers of its duty" if not seen.whole_batches else "it took before"
+    said = f"{worker.name} takes {times:.2f} times as long for the same work as {against}{since}"
+    price = f"this costs the job {percent(cost)} of every step" if seen.pipeline is not None else ""
+    why = "; ".join(part for part in (said, price, doubt) if part)
+    return Suspect(
+        kind="rank", strength=strength, why=why, ranks=() if worker.rank is None else (worker.rank,),
+        node=None if worker.rank is None else seen.topology.nodes.get(worker.rank),
+        name=worker.name if worker.rank is None else "", evidence=(evidence_of(worker, why),),
+    )  # fmt: skip
+
+
+def _since(seen: Situation, number: int) -> str:
+    at = int(seen.outliers.changed_at[number])
+    return f", since step {int(seen.table.steps[at])}" if at >= 0 else ""
+
+
+def _strength(seen: Situation, number: int) -> tuple[float, str]:
+    """Return how sure it is that a worker's machine is slow, and what speaks against."""
+    by_step = seen.levels.by_step[number] - seen.levels.shared[number]
+    at = max(int(seen.outliers.changed_at[number]), 0)
+    known = by_step[at:][np.isfinite(by_step[at:])]
+    share = float(np.mean(known > seen.outliers.excess[number] / 2)) if len(known) else 0.0
+    if len(known) < FEWEST_STEPS:
+        return DOUBTFUL, f"only {len(known)} step{'s' if len(known) > 1 else ''} of the trace: more would decide"
+    if share < ALWAYS:
+        return DOUBTFUL, f"only in {share:.0%} of the steps"
+    if seen.whole_batches:
+        return LIKELY, "whole batches do not show whether it computes or waits"
+    if int(seen.levels.peers[number]) - 1 < FEWEST_PEERS and at == 0:
+        return LIKELY, "two peers only show it"
+    if cost_of(seen, number) < WORTH:
+        return LIKELY, ""
+    return PROVEN, ""
+
+
+def _many(seen: Situation, slow: list[int]) -> Finding:
+    """Return that many workers are slow at once: what they share is at fault, and no machine by itself."""
+    names = ", ".join(seen.table.workers[number].name for number in slow[:MOST_NAMED])
+    text = f"{len(slow):,} of {len(seen.table.workers):,} workers take longer than their peers, such as {names}"
+    missing = "what these workers share: rack, power, cooling, switch, model of device, or their part of the data"
+    return finding(
+        "slow_together", "slow", "unknown", evidence=(evidence_of(seen.table.workers[slow[0]], text), *told(seen)),
+        missing=(missing,), costs=seen.together or 1.0,
+    )  # fmt: skip
+
+
+def open_sets(seen: Situation) -> Iterator[Finding]:
+    """Yield the sets of workers of which some are slow where it is not shown which."""
+    for members in seen.outliers.open:
+        workers = [seen.table.workers[number] for number in members.tolist()]
+        apart = float(np.exp(np.ptp(seen.levels.level[members])))
+        names = " and ".join(worker.name for worker in workers[:MOST_NAMED])
+        text = f"{names} take up to {apart:.2f} times as long as one another for the same work: some are slow, or some fast"
+        missing = "a third replica, or the steps before it began, would show which of them is slow"
+        yield finding(
+            "slow_undecided",
+            "slow",
+            "unknown",
+            evidence=(evidence_of(workers[0], text),),
+            missing=(missing,),
+            costs=apart,
+        )
+
+
+def slow_replicas(seen: Situation) -> Iterator[Finding]:
+    """Yield replicas whose stages are all slow alike: machines that share something, or more work in every microbatch."""
+    slow = outliers.slow_replicas(seen.table, seen.levels)
+    if not len(slow):
+        return
+    workers = [seen.table.workers[number] for number in slow.tolist()]
+    replicas = sorted({worker.dp for worker in workers})
+    others = np.setdiff1d(np.arange(len(seen.table.workers)), slow)
+    times = float(np.exp(np.median(seen.levels.shared[slow]) - np.median(seen.levels.shared[others])))
+    named = f"replica{'s' if len(replicas) > 1 else ''} {ranges(replicas)}"
+    text = f"all stages of {named} take {times:.2f} times as long as those of the others, in every microbatch"
+    missing = f"clocks, power and temperature of the machines of {named}, and how much work it gets, would decide"
+    shown = evidence_of(workers[0], text)
+    yield finding("slow_together", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=times)

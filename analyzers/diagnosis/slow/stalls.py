@@ -1,0 +1,98 @@
+"""When a worker runs nothing that a trace has, before its next computation: its host stalls, or does what is not recorded.
+
+It counts only where the trace has communication, for otherwise a gap is a wait for peers; and only in steps of which the worker
+lost no row. What garbage collection, checkpoints and data loaders take is part of a stall, and gives it a name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, LOADER, PAUSE, Floats, Ints, Mask, OpTable, grouped_median
+
+NOTICEABLE = 0.05  # of the operation after it
+
+
+def before_each(table: OpTable, computes: Mask) -> Floats:
+    """Return, for each computation, the seconds before it in which its worker ran nothing; 0 where that is not known."""
+    found = np.zeros(int(np.count_nonzero(computes)))
+    covers = ~np.isin(table.kind, (PAUSE, LOADER))
+    if not np.isfinite(table.started).all() or not (table.kind == COMMUNICATION).any() or not len(found):
+        return found
+    rows = np.flatnonzero(covers)
+    place = table.worker[rows] * len(table.steps) + table.step[rows]
+    gaps = _gaps(table.started[rows], table.started[rows] + table.seconds[rows], place)
+    gaps[_first_of(place)] = _between_steps(table, rows, place)
+    total = np.cumsum(gaps)
+    own = computes[rows]
+    before = np.diff(total[own], prepend=0.0)
+    last_before = np.searchsorted(
+        np.flatnonzero(own), np.searchsorted(place, place[own])
+    )  # its step's first computation
+    first = last_before == np.arange(len(before))
+    begin = np.searchsorted(place, place[own][first])
+    before[first] = total[own][first] - total[begin] + gaps[begin]
+    found = np.where(_whole(table, rows, place)[own], before, 0.0)
+    return np.where(_before_most(found, table.seconds[computes], place[own]), 0.0, found)
+
+
+def _before_most(before: Floats, seconds: Floats, place: Ints) -> Mask:
+    """Mark the operations of worker steps in which most have a gap before them: the trace lacks what ran there."""
+    _, step = np.unique(place, return_inverse=True)
+    odd = np.bincount(step, before > NOTICEABLE * seconds)
+    mark: Mask = (2 * odd > np.bincount(step))[step]
+    return mark
+
+
+def _first_of(place: Ints) -> Mask:
+    first: Mask = np.diff(place, prepend=-1) != 0
+    return first
+
+
+def _gaps(started: Floats, ended: Floats, place: Ints) -> Floats:
+    """Return how long after the latest end before it each operation of a worker's step began."""
+    gaps = np.zeros(len(place))
+    begins = np.flatnonzero(_first_of(place))
+    for begin, end in zip(begins, np.append(begins[1:], len(place)), strict=True):
+        latest = np.maximum.accumulate(ended[begin:end])
+        gaps[begin + 1 : end] = np.maximum(started[begin + 1 : end] - latest[:-1], 0.0)
+    return gaps
+
+
+def _between_steps(table: OpTable, rows: Ints, place: Ints) -> Floats:
+    """Return how long after the step before it each worker's step began, where the trace has that step.
+
+    What every worker of a stage has between its steps is no stall: they may wait for what the trace does not have.
+    """
+    begins = np.flatnonzero(_first_of(place))
+    ended = np.maximum.reduceat(table.started[rows] + table.seconds[rows], begins)
+    follows = np.diff(place[begins], prepend=-2) == 1
+    follows &= np.diff(table.steps, prepend=-2)[table.step[rows][begins]] == 1
+    gap = table.started[rows][begins] - np.append(0.0, ended[:-1])
+    known = follows & (gap >= 0)
+    worker = table.worker[rows][begins]
+    usual = grouped_median(gap[known], worker[known], len(table.workers))
+    stage = np.array([one.pp for one in table.workers])
+    least = np.array([np.min(usual[(stage == one) & np.isfinite(usual)], initial=np.inf) for one in stage])
+    return np.where(known, np.maximum(gap - np.where(np.isfinite(least), least, 0.0)[worker], 0.0), 0.0)
+
+
+def _whole(table: OpTable, rows: Ints, place: Ints) -> Mask:
+    """Mark the operations of steps of which the worker has as many as it usually has."""
+    _, step, counts = np.unique(place, return_inverse=True, return_counts=True)
+    each = grouped_median(counts[step].astype(np.float64), table.worker[rows], len(table.workers))
+    most = np.zeros(len(table.workers))
+    np.maximum.at(most, table.worker[rows], counts[step].astype(np.float64))
+    whole: Mask = (counts[step] >= each[table.worker[rows]]) & (each >= 0.99 * most)[table.worker[rows]]
+    return whole
+
+
+def filled_by(table: OpTable) -> tuple[str, int, float]:
+    """Return the pause or loader that takes most time: its name, its kind and its seconds in all; "" where there is none."""
+    best = ("", -1, 0.0)
+    for code, name in enumerate(table.operations):
+        mine = table.operation == code
+        kind = int(table.kind[mine][0]) if mine.any() else -1
+        if kind in (PAUSE, LOADER) and (seconds := float(table.seconds[mine].sum())) > best[2]:
+            best = (name, kind, seconds)
+    return best
