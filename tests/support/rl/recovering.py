@@ -166,14 +166,18 @@ class Recovery:
         return {name for name, epoch in found.items() if epoch > self._before.get(name, 0)}
 
     def _at_work(self, items: list[Row]) -> set[str]:
-        """Return the new instances whose own totals have grown, seen from outside."""
+        """Return the new instances that have finished something, seen from outside.
+
+        Totals begin at zero; a trainer's begin with its checkpoint's step, and so have to grow between two looks.
+        """
         found = set()
         for one in items:
             name, does = f"{one['role']} {one['instance']}", one["activity"]
             total = does["tokens_total"] if does["tokens_total"] is not None else does["steps_total"]
             if total is None or one["epoch"] <= self._before.get(name, 0):
                 continue
-            if total > self._first.setdefault((name, one["epoch"]), total):
+            least = self._first.setdefault((name, one["epoch"]), total) if one["role"] in GROUPED else 0
+            if total > least:
                 found.add(name)
         return found
 
