@@ -247,7 +247,7 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
     if lead is not None:
         symptom = lead.finding.symptom
         return (symptom, lead.finding.cause)
-    if crash is not None:
+    if crash is not None or decision.died:
         return ("crash", "unknown")
     if decision.excused and not decision.roots:
         return (decision.excused[0].root.finding.symptom, decision.excused[0].cause)

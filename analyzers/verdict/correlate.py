@@ -63,6 +63,7 @@ class Decision:
 
     roots: list[Root] = field(default_factory=list)
     excused: list[Excused] = field(default_factory=list)
+    died: bool = False  # a process has failed while those that a root suspects still started
     rejected: list[Suspect] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
 

@@ -22,6 +22,7 @@ from analyzers.verdict.witness import Witness
 STORAGE_SECONDS = 600.0
 """Several ranks in a checkpoint for longer than this are held up by the file system."""
 LEFT = 0.9
+STARTING = "pause_start"
 MOST_SHOWN = 4
 
 
@@ -116,14 +117,21 @@ def unclaimed(findings: Sequence[Finding], witness: Witness, pauses: Pauses, *, 
 
 
 def excused(decision: Decision, witness: Witness, pauses: Pauses, rounds: int | None) -> Decision:
-    """Move the roots that are in a pause from ``roots`` to ``excused``."""
+    """Move the roots that are in a pause from ``roots`` to ``excused``.
+
+    Where a process has failed, that another was still starting is no fault and explains nothing.
+    """
     kept: list[Root] = []
+    died = witness.failed or any(one.symptom == "crash" for one in decision.findings)
     for root in decision.roots:
         excuse = _excuse(root, witness, pauses, rounds)
         if excuse is None:
             kept.append(root)
         else:
-            decision.excused.append(excuse)
+            if died and excuse.fault_class == STARTING:
+                decision.died = True
+            else:
+                decision.excused.append(excuse)
             reason = excuse.evidence[0].text if excuse.evidence else excuse.why
             decision.rejected.append(
                 Suspect(kind="rank", strength=0.05, why=f"a pause: {reason}", ranks=tuple(sorted(root.ranks)))

@@ -70,6 +70,11 @@ class Witness:
             return "its process ended with exit code 0" if (end.at or 0.0) <= self._first_bad_end else ""
         return "its process is shutting down" if observed and observed[-1].duty.name == "exiting" else ""
 
+    @property
+    def failed(self) -> bool:
+        """Whether a rank's process was seen to end with a failure."""
+        return any(row.exit_code or row.signal for row in self._ends.values())
+
     def silent_since(self, rank: int) -> float | None:
         """Return when a rank's node last reported, if that is long before the others did; else None."""
         return self._silent.get(self.topology.nodes.get(rank, ""))

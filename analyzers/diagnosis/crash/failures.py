@@ -32,6 +32,13 @@ WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "numeri
 BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
 """Events in which another process reports an end, and that give no reason."""
 ECHOES = frozenset({"echo", "watchdog", "network"})
+CONNECTING = (
+    "connectfullmesh failed",
+    "timed out connecting",
+    "while trying to connect",
+    "waiting for clients",
+    "rendezvous",
+)
 TEXT_CHARACTERS = 240
 
 
@@ -231,6 +238,12 @@ def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent]) -> Non
                 ("host_memory", LogEvent(source=event.source, at=event.at, event="oom_kill", text=event.text))
             )
             return
+
+
+def is_connecting(event: LogEvent) -> bool:
+    """Whether an echo is of a process that had not reached its peers yet: it lost none, and waited for any of them."""
+    said = " ".join((event.exception or "", event.message or "", event.text)).lower()
+    return any(word in said for word in CONNECTING)
 
 
 def missing_in_barrier(events: Sequence[LogEvent]) -> set[int]:

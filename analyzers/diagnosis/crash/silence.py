@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from analyzers.diagnosis.crash import watchdogs
-from analyzers.diagnosis.crash.failures import Failure, evidence_of, missing_in_barrier
+from analyzers.diagnosis.crash.failures import Failure, evidence_of, is_connecting, missing_in_barrier
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
 from analyzers.model.topology import Topology
 from collectors.records import LogEvent
@@ -56,6 +56,8 @@ def findings(
     if different:
         suspects, cause = [_of_code(one) for one in different], "code"
         fault_class = "desync"
+    elif not suspects and all(map(is_connecting, echoes)):
+        timed_out = False  # who came late may have been slow to start, and any of those that failed may be the reason
     elif not suspects:
         suspects = _silent(failures, expected, topology, heard, timed_out=timed_out)
         fault_class = "never_entered" if timed_out else "process_gone"
