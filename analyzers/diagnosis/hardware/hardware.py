@@ -66,6 +66,7 @@ def _missing(events: list[KernelEvent]) -> tuple[str, ...]:
 
 OFF_BUS_XID = 79
 SAME_XID_SECONDS = 15.0  # the library is asked every ten seconds, so it reports an Xid that much later than the log
+NO_HANDLE = "Unable to determine the device handle: Unknown Error"  # nvidia-smi, of a GPU that the driver cannot open
 LIBRARY = "nvml"  # the source of what a live agent read from the library
 
 Xid = tuple[str | None, str | None, int | None]  # node, PCI address, code
@@ -76,9 +77,11 @@ def events_of(window: Window) -> tuple[KernelEvent, ...]:
     logged = window.records_of(KernelEvent)
     in_log = _instants(logged)
     seen = (*(event for event in logged if event.source == LIBRARY), *_lost(window))
+    known = {(event.node, event.pci) for event in logged}
     return (
         *(event for event in logged if event.source != LIBRARY),
         *(event for event in seen if not _logged(event, in_log)),
+        *(event for event in _without_handle(window) if (event.node, event.pci) not in known),
     )
 
 
@@ -103,6 +106,18 @@ def _lost(window: Window) -> Iterator[KernelEvent]:
                 boot_id=state.boot_id,
             )
         before[key] = state.state
+
+
+def _without_handle(window: Window) -> Iterator[KernelEvent]:
+    """Yield an event per GPU that nvidia-smi lists and cannot open; what the kernel says of that GPU says more."""
+    told: set[tuple[str | None, str]] = set()
+    for state in window.records_of(DeviceState):
+        key = (state.node, state.device)
+        if state.state == "unreadable" and state.pci and state.text == NO_HANDLE and key not in told:
+            told.add(key)
+            yield KernelEvent(
+                event="gpu_lost", pci=state.pci, text=state.text, source=state.source, node=state.node, at=state.at
+            )
 
 
 def _instants(logged: tuple[KernelEvent, ...]) -> dict[Xid, list[float]]:

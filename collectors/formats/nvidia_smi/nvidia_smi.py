@@ -60,9 +60,9 @@ def _stamp(log: SmiLog) -> float | None:
 
 
 def _at(log: SmiLog, input: Input) -> float | None:
-    """Return when a lone log was made: the file's time, where the stamp agrees with it but for a zone."""
+    """Return when a lone log was made: the file's time, where the stamp agrees with it but for a zone; without one, None."""
     stamp = _stamp(log)
-    if stamp is None or (input.at is not None and abs(input.at - stamp) <= ZONES_SECONDS):
+    if stamp is not None and input.at is not None and abs(input.at - stamp) <= ZONES_SECONDS:
         return input.at
     return stamp
 

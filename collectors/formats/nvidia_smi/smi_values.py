@@ -86,6 +86,7 @@ _TROUBLES = (
     ("reset_required", re.compile(r"GPU requires (?:a )?re(?:set|start)", re.IGNORECASE)),
     ("unreadable", re.compile(r"Unknown Error|ERR!", re.IGNORECASE)),
 )
+NO_HANDLE = "Unable to determine the device handle"  # the tool's words for a GPU that it lists and cannot open
 TROUBLED_VALUES = 2  # that must read so: a single one may be the tool's own trouble with that value
 
 
@@ -111,12 +112,12 @@ def state(gpu: SmiGpu) -> tuple[str, str] | None:
     """Return how the GPU answered where not well, with the tool's words."""
     for word, pattern in _TROUBLES:
         if pattern.search(gpu.trouble):
-            return word, gpu.trouble
+            return word, gpu.trouble if word != "unreadable" else f"{NO_HANDLE}: {gpu.trouble}"
         values = [value for value in gpu.values.values() if pattern.search(value)]
         if len(values) >= TROUBLED_VALUES:
             return word, values[0]
     if gpu.trouble:
-        return "unreadable", gpu.trouble
+        return "unreadable", f"{NO_HANDLE}: {gpu.trouble}"
     if (gpu.get(("gpu_reset_status", "reset_required")) or "").lower() == "yes":
         return "reset_required", "Reset Required: Yes"
     return None

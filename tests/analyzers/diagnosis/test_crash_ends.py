@@ -53,10 +53,10 @@ def test_the_signal_that_ended_a_job_is_named(text: str, word: str, number: int,
     assert "after another had failed" not in said
 
 
-@pytest.mark.parametrize(("pids", "cause"), [((100,), "unknown"), ((100, 101), "machine")])
-def test_a_launchers_line_of_the_process_that_failed_shows_no_other(pids: tuple[int, ...], cause: str) -> None:
-    """DeepSpeed reports each process that it ends, the failed one too: a second process is seen in two of them."""
-    assert judged("".join(DEEPSPEED.format(place, pid) for place, pid in enumerate(pids)) + RETURNED).cause == cause
+@pytest.mark.parametrize("pids", [(100,), (100, 101)])
+def test_a_launchers_lines_of_processes_that_it_ends_show_no_other(pids: tuple[int, ...]) -> None:
+    """DeepSpeed reports each process that it ends, the failed one too: its lines alone do not blame a machine."""
+    assert judged("".join(DEEPSPEED.format(place, pid) for place, pid in enumerate(pids)) + RETURNED).cause == "unknown"
 
 
 @pytest.mark.parametrize(

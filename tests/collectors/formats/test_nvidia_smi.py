@@ -102,6 +102,7 @@ def test_a_gpu_that_the_tool_cannot_open_has_a_state(line: str, state: str) -> N
         assert found.name == "nvidia_smi"
         (told,) = [one for one in records(content) if isinstance(one, DeviceState)]
         assert (told.state, told.pci, told.node) == (state, "0000:19:00", "gpu-0001")
+        assert told.at is None  # the line says not when; the time of the file is no evidence
 
 
 def test_a_report_of_a_lost_gpu_names_it_in_the_verdict() -> None:

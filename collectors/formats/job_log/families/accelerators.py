@@ -22,6 +22,7 @@ SHAPES = (
     shape("Memory access fault by GPU", r"(?P<message>Memory access fault by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("HSA_STATUS_ERROR", r"(?P<message>HSA_STATUS_ERROR\w{0,60}.{0,160})", "cuda_error"),
     shape("Failed to initialize NVML", r"^Failed to initialize NVML: (?P<message>[\w/ ,-]{1,80})\s*$", "cuda_error"),
+    shape("CUDA Error: no CUDA", r"^CUDA Error: (?P<message>no CUDA-capable device is detected.{0,100})", "cuda_error"),
     shape("HIP out of memory", r"(?P<message>HIP out of memory.{0,200})", "oom"),
     shape("HIP error", r"(?P<message>HIP error: .{0,200})", "cuda_error"),
     shape("NPU out of memory", r"(?P<message>NPU out of memory.{0,200})", "oom"),

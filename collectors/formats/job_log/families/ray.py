@@ -36,6 +36,13 @@ SHAPES = (
         r"Memory on the node \(IP: " + _ADDRESS + r",.{1,400}Ray killed this worker",
         "oom_kill",
     ),
+    shape(
+        "System memory low at node",
+        r"System memory low at node with IP "
+        + _ADDRESS
+        + r"\. Used memory .{1,120} exceeds threshold [\d.]{1,12}, killing latest task",
+        "oom_kill",
+    ),
     shape("running low on memory", r"(?P<message>Task was killed due to the node running low on memory)", "oom_kill"),
     shape("RayOutOfMemoryError", r"(?P<message>RayOutOfMemoryError: More than .{1,200})", "oom_kill"),
     shape(

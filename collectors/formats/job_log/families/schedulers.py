@@ -16,6 +16,11 @@ SHAPES = (
     shape("Node failure on", r"(?:srun|salloc|sbatch): error: Node failure on " + _NODE + r"\s*$", "node_failure"),
     shape("setting DOWN", r"Nodes? " + _NODE + r" not responding, setting DOWN", "node_failure"),
     shape("due to failure of node", r"due to failure of node " + _NODE, "node_failure"),
+    shape(
+        "Task launch for ",
+        r"(?:srun|salloc): error: Task launch for \S{1,60} failed on node " + _NODE + r": (?P<message>.{1,200})",
+        "evicted",
+    ),
     shape("prolog failed", r"prolog failed, draining node " + _NODE, "node_failure"),
     shape("NodeNotReady", r"\bNode " + _NODE + r" status is now: NodeNotReady", "node_failure"),
     shape(

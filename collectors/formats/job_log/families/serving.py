@@ -27,6 +27,12 @@ SHAPES = (
         "communication_timeout",
     ),
     shape(
+        " memory leak detected! ",
+        r"^ValueError: (?P<message>(?:token_to_kv_pool_allocator |req_to_token_pool |pool )?memory leak detected! .{1,200})",
+        "traceback",
+        exception="ValueError",
+    ),
+    shape(
         "No available memory for the cache",
         r"(?:(?P<exception>\w{1,40}Error): )(?P<message>No available memory for the cache.{0,100})",
         "traceback",
