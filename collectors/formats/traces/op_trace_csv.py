@@ -90,7 +90,7 @@ def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, in
         operation = row[place[meant.columns["operation"]]][:200]
         texts = {n: row[place[meant.columns[n]]][:200] for n in ("node", "device_model") if n in meant.columns}
         work = _number(row, meant, place, "work")
-    except (ValueError, IndexError, OverflowError):
+    except (ValueError, IndexError, KeyError, OverflowError):
         gathered.damaged += 1
         return
     counts = (numbers.get("microbatch", -1), numbers.get("chunk", -1))
