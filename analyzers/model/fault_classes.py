@@ -321,43 +321,33 @@ def _hardware() -> Iterator[FaultClass]:
 
 def _slow() -> Iterator[FaultClass]:
     by = ("slow",)
-    runs: tuple[Trait, ...] = ("job_may_run",)
     yield FaultClass(
         "slow_worker", by, ("machine",), "evict", "it takes longer for the same work than its peers",
         proof="its own operations take longer than those of every peer with the same work, and the job waits for it",
     )  # fmt: skip
+    yield FaultClass("slow_host", by, ("unknown",), "probe", "its host lets its device wait")
+    yield FaultClass(
+        "slow_link", by, ("network",), "probe", "transfers between two stages take longer than on other replicas"
+    )
     yield FaultClass("slow_together", by, ("unknown",), "none", "many workers take longer at once")
     yield FaultClass(
         "slow_undecided", by, ("unknown",), "none", "workers of one duty differ, and nothing shows which is slow"
     )
-    yield FaultClass(
-        "slow_stage", by, ("imbalance",), "none", "a pipeline stage has more work than the others",
-        advice="no machine is at fault: give the stage fewer layers",
+    advised: tuple[tuple[str, Cause, str, str], ...] = (
+        ("slow_stage", "imbalance", "a pipeline stage has more work than the others", "give the stage fewer layers"),
+        ("slow_data", "data", "some microbatches have more work than others", "even out the lengths of their sequences"),
+        ("slow_loader", "storage", "devices wait for the data loader", "look at the loader and the file system that it reads"),
+        ("slow_pauses", "code", "hosts pause in turns", "collect garbage and save checkpoints on all ranks at one time"),
     )  # fmt: skip
+    for name, cause, words, advice in advised:
+        yield FaultClass(name, by, (cause,), "none", words, advice=f"no machine is at fault: {advice}")
+    runs: tuple[Trait, ...] = ("job_may_run",)
     yield FaultClass(
-        "slow_data", by, ("data",), "none", "some microbatches have more work than others",
-        advice="no machine is at fault: balance the lengths of sequences over microbatches and replicas",
-    )  # fmt: skip
-    yield FaultClass("slow_host", by, ("unknown",), "probe", "its host lets its device wait")
-    yield FaultClass(
-        "slow_loader", by, ("storage",), "none", "devices wait for the data loader",
-        advice="no machine is at fault: look at the data loader, its workers and the file system that it reads",
-    )  # fmt: skip
-    yield FaultClass(
-        "slow_pauses", by, ("code",), "none", "hosts pause, now one and now another",
-        advice="no machine is at fault: collect garbage and save checkpoints on all ranks at one time, or beside the steps",
-    )  # fmt: skip
-    yield FaultClass(
-        "slow_link", by, ("network",), "probe", "transfers between two stages take longer than on other replicas"
-    )
-    yield FaultClass(
-        "latent_worker", by, ("none",), "none", "a slow worker for which the job does not wait", traits=runs
+        "latent_worker", by, ("none",), "none", "a slow worker that the job does not wait for", traits=runs
     )
     yield FaultClass("unlike_machines", by, ("none",), "none", "workers that differ steadily", traits=runs)
     yield FaultClass("even_pace", by, ("none",), "none", "no worker is slower than its peers", traits=runs)
-    yield FaultClass(
-        "slow_unmeasured", by, ("unknown",), "none", "the traces have nothing that can be compared", traits=runs
-    )
+    yield FaultClass("slow_unmeasured", by, ("unknown",), "none", "traces without what can be compared", traits=runs)
 
 
 def _weighing() -> Iterator[FaultClass]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from analyzers.diagnosis.slow.costs import Costs
 from analyzers.diagnosis.slow.op_table import Worker
 from analyzers.diagnosis.slow.situation import Situation
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect, Symptom
@@ -45,7 +44,7 @@ def told(seen: Situation) -> tuple[Evidence, ...]:
     source, parts = seen.table.workers[0].source, seen.costs.by_operation
     times = ", ".join(f"{name} {parts[name]:.2f}" for name in sorted(parts, key=lambda name: -parts[name])[:4])
     shown = [
-        f"{_length(seen)} {_ideal(seen):.2f} times what it would with every operation as long as the mean of its kind",
+        f"{_length(seen)} {seen.costs.ideal:.2f} times what it would with every operation as long as the mean of its kind",
         f"without slow workers, how many times as long a step takes by the unevenness of one operation: {times}",
     ]
     if len(seen.pipeline.stages) > 1:
@@ -64,8 +63,3 @@ def _length(seen: Situation) -> str:
     known = real[np.isfinite(real)]
     length = float(np.median(known)) if len(known) else float(np.median(seen.pipeline.base)) if seen.pipeline else 0.0
     return f"a step takes {length:.3g} s," if seen.table.unit == "s" else "a step takes"
-
-
-def _ideal(seen: Situation) -> float:
-    costs: Costs | None = seen.costs
-    return (costs.ideal if costs else 1.0) * (seen.together or 1.0)

@@ -42,6 +42,11 @@ def ideal(pipeline: Pipeline) -> Seconds:
     )
 
 
+def against_ideal(pipeline: Pipeline) -> float:
+    """Return T / T_ideal: how many times as long the steps take as they would with every operation the mean of its kind."""
+    return _times(pipeline, pipeline.step_seconds(ideal(pipeline)))
+
+
 def _means(pipeline: Pipeline) -> dict[int, float]:
     total: dict[int, list[float]] = {}
     for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True):

@@ -87,7 +87,13 @@ def measure(table: OpTable, topology: Topology) -> Situation | None:
     }
     together = played.slowdown(healed, max(int(since[apart.slow].min(initial=len(table.steps) - 1)), 0))
     left = costs.measure(replace(played, seconds=healed), compute)
-    return replace(seen, pipeline=played, by_worker=by_worker, together=together, costs=left)
+    return replace(
+        seen,
+        pipeline=played,
+        by_worker=by_worker,
+        together=together,
+        costs=replace(left, ideal=costs.against_ideal(played)),
+    )
 
 
 def _in_steps(table: OpTable, compute: Mask) -> Mask:
