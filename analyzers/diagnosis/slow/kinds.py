@@ -54,8 +54,8 @@ def _healthy(seen: Situation) -> Finding:
     text = f"no worker of {len(seen.table.workers):,} takes longer than its peers, beyond {spread_text}, or longer than before"
     if latent:
         text = latent[0].why
-    name = "latent_worker" if latent else "even_pace"
-    return finding(name, "healthy", "none", evidence=(evidence_of(source, text), *told(seen)), rejected=latent)
+    fault_class = "latent_worker" if latent else "even_pace"
+    return finding(fault_class, "healthy", "none", evidence=(evidence_of(source, text), *told(seen)), rejected=latent)
 
 
 def _latent(seen: Situation, number: int) -> Suspect:

@@ -126,8 +126,8 @@ def stalled_hosts(seen: Situation) -> Iterator[Finding]:
             name=worker.name if worker.rank is None else "", node=seen.topology.nodes.get(worker.rank or 0), evidence=(shown,),
         )  # fmt: skip
         cause: Cause = "storage" if kind == LOADER else "unknown"
-        name = "slow_loader" if kind == LOADER else "slow_host"
-        yield finding(name, "slow", cause, suspect, evidence=(shown, *told(seen)), costs=seen.costs.stalls)
+        fault_class = "slow_loader" if kind == LOADER else "slow_host"
+        yield finding(fault_class, "slow", cause, suspect, evidence=(shown, *told(seen)), costs=seen.costs.stalls)
         return
     text = f"hosts let their devices wait in some steps, not always the same ones{filled}; {price}"
     shown = Evidence(text=text, source=seen.table.workers[0].source)

@@ -92,6 +92,8 @@ def by_edge(table: OpTable, direction: str, stages: list[int], replicas: list[in
 
 def even_edges(seconds: Floats) -> Floats:
     """Return the transfers with every replica of a stage as its median replica."""
+    if not seconds.shape[1]:
+        return seconds
     return np.minimum(seconds, np.median(seconds, axis=1, keepdims=True))
 
 

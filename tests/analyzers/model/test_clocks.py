@@ -77,7 +77,7 @@ def test_deaths_are_ordered_by_one_clock() -> None:
             source="process", at=START + at, boot_id="b", node=f"gpu-{rank}", rank=rank, pid=100 + rank, state="X", exit_code=1
         )  # fmt: skip
 
-    ends = [end(2, 100.0), *(end(rank, 102.0 + rank) for rank in (0, 1, 3))]
+    ends = [end(2, 100.0), *(end(rank, 115.0 + rank) for rank in (0, 1, 3))]
     told = skewed(list(ends), gpu_2=SKEW)
     assert named(verdict(ends)) == [2]
     assert named(verdict(told)) == [0]
