@@ -37,6 +37,12 @@ def evidence_of(worker: Worker, text: str) -> Evidence:
     return Evidence(text=text, source=worker.source, rank=worker.rank)
 
 
+def node_of(seen: Situation, number: int) -> str | None:
+    """Return the host of a worker, None where that is not known."""
+    rank = seen.table.workers[number].rank
+    return None if rank is None else seen.topology.nodes.get(rank)
+
+
 def told(seen: Situation) -> tuple[Evidence, ...]:
     """Return what else the steps show, as sentences."""
     if seen.costs is None or seen.pipeline is None:

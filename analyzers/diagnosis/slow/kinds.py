@@ -11,6 +11,7 @@ from analyzers.diagnosis.slow.claim import (
     finding,
     told,
 )
+from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import Situation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
 from analyzers.diagnosis.slow.slow_workers import open_sets, slow_replicas, slow_workers
@@ -29,7 +30,7 @@ def findings(seen: Situation) -> Iterator[Finding]:
         *uneven_data(seen),
         *slow_links(seen),
         *stalled_hosts(seen),
-    ]
+    ] or [*slower_since(seen)]
     yield from sorted(made, key=lambda finding: -finding.costs) or (_healthy(seen),)
 
 

@@ -130,23 +130,30 @@ def changes(levels: Levels) -> tuple[Floats, Ints, Floats]:
         return size, at, times
     filled = np.nan_to_num(np.where(np.isfinite(by_step), by_step, median_of_known(by_step, axis=1)[:, None]))
     own = filled + levels.step_level
-    sums = np.cumsum(filled - filled.mean(axis=1, keepdims=True), axis=1)[:, :-1]
-    length = np.arange(1, steps)
-    scaled = -sums / np.sqrt(length * (steps - length) / steps)
-    scaled[:, : SHORTEST - 1] = -np.inf
-    scaled[:, steps - SHORTEST :] = -np.inf
-    at = np.argmax(scaled, axis=1) + 1
+    at = turn(filled)
     noise = np.zeros(count)
     for number in range(count):
-        relative, noise[number] = _rise(filled[number], int(at[number]))
-        size[number] = min(relative, _rise(own[number], int(at[number]))[0])
+        relative, noise[number] = rise(filled[number], int(at[number]))
+        size[number] = min(relative, rise(own[number], int(at[number]))[0])
     # Few steps may look quiet by chance: what is usual among the workers is the least.
     error = np.maximum(noise, max(float(np.median(noise)) if count else 0.0, LEAST_NOISE))
     times = size / (1.2533 * error * np.sqrt(1 / at + 1 / (steps - at)))
     return size, at, times
 
 
-def _rise(series: Floats, at: int) -> tuple[float, float]:
+def turn(series: Floats) -> Ints:
+    """Return where each row most likely rises: the index of the first step after it."""
+    steps = series.shape[1]
+    sums = np.cumsum(series - series.mean(axis=1, keepdims=True), axis=1)[:, :-1]
+    length = np.arange(1, steps)
+    scaled = -sums / np.sqrt(length * (steps - length) / steps)
+    scaled[:, : SHORTEST - 1] = -np.inf
+    scaled[:, steps - SHORTEST :] = -np.inf
+    at: Ints = np.argmax(scaled, axis=1) + 1
+    return at
+
+
+def rise(series: Floats, at: int) -> tuple[float, float]:
     """Return by how much a series is higher from a place on, and how it spreads before and after."""
     before, after = series[:at], series[at:]
     rest = np.concatenate([before - np.median(before), after - np.median(after)])

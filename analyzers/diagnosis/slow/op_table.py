@@ -24,7 +24,8 @@ _WORDS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (PAUSE, ("gc", "checkpoint", "save", "eval", "compile", "garbage")),
     (LOADER, ("data", "loader", "batch-generator", "get_batch", "read")),
     (COMMUNICATION, ("send", "recv", "reduce", "gather", "all-to-all", "all_to_all", "alltoall", "broadcast", "comm",
-                     "nccl", "gloo", "barrier", "grad-norm", "clip")),
+                     "nccl", "gloo", "barrier", "grad-norm", "clip", "sendrecv", "isend", "irecv", "p2p", "all2all", "a2a",
+                     "wait", "sync", "synchronize", "bubble", "idle")),
     (BATCH, ("batch",)),
     (COMPUTE, ("compute", "forward", "backward", "fwd", "bwd", "optimizer", "matmul", "gemm", "attention", "kernel")),
 )  # fmt: skip

@@ -57,6 +57,8 @@ def find(levels: Levels, *, by_past_alone: bool = False) -> Outliers:
     open_sets = []
     for duty in np.unique(levels.duty):
         members = np.flatnonzero((levels.duty == duty) & np.isfinite(levels.level))
+        if 2 * np.count_nonzero(changed[members]) > len(members):  # they have become slow together
+            above[members] = False
         undecided = _undecided(members, level, above, changed, levels.noise)
         if len(undecided):
             above[members] = False

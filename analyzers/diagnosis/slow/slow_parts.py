@@ -16,10 +16,12 @@ from analyzers.diagnosis.slow.claim import (
     WORTH,
     evidence_of,
     finding,
+    node_of,
     percent,
     told,
 )
 from analyzers.diagnosis.slow.op_table import LOADER
+from analyzers.diagnosis.slow.since import risen
 from analyzers.diagnosis.slow.situation import Situation
 from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, even_edges
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
@@ -34,6 +36,8 @@ def long_stage(seen: Situation) -> Iterator[Finding]:
         return
     loads = _loads(seen)
     longest = max(loads, key=lambda stage: loads[stage])
+    if risen(seen, longest)[0] > 0:  # a split is uneven from the first step on
+        return
     others = float(np.mean([load for stage, load in loads.items() if stage != longest]))
     replicas = len(seen.pipeline.replicas)
     times = loads[longest] / max(others, 1e-300)
@@ -123,7 +127,7 @@ def stalled_hosts(seen: Situation) -> Iterator[Finding]:
         shown = evidence_of(worker, f"the host of {worker.name} lets its device wait in every step{filled}; {price}")
         suspect = Suspect(
             kind="rank", strength=DOUBTFUL, why=shown.text, ranks=() if worker.rank is None else (worker.rank,),
-            name=worker.name if worker.rank is None else "", node=seen.topology.nodes.get(worker.rank or 0), evidence=(shown,),
+            name=worker.name if worker.rank is None else "", node=node_of(seen, number), evidence=(shown,),
         )  # fmt: skip
         cause: Cause = "storage" if kind == LOADER else "unknown"
         fault_class = "slow_loader" if kind == LOADER else "slow_host"

@@ -19,9 +19,11 @@ from analyzers.diagnosis.slow.claim import (
     WORTH,
     evidence_of,
     finding,
+    node_of,
     percent,
     told,
 )
+from analyzers.diagnosis.slow.doubts import compared, doubt, of_one_kind, several
 from analyzers.diagnosis.slow.situation import Situation
 from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -36,11 +38,15 @@ def slow_workers(seen: Situation) -> Iterator[Finding]:
     ]
     if not slow:
         return
-    if len(slow) > MOST_NAMED or 4 * len(slow) > max(len(seen.table.workers), 4):
+    if len(slow) > MOST_NAMED or 4 * len(slow) > max(len(seen.table.workers), 4) or of_one_kind(seen, slow):
         yield _many(seen, slow)
         return
     if _once(seen):
         yield _too_few(seen, slow)
+        return
+    doubts = [(number, found) for number in slow if (found := doubt(seen, number))]
+    if doubts:
+        yield _doubtful(seen, doubts)
         return
     suspects = tuple(_suspect(seen, number) for number in slow)
     evidence = tuple(one for suspect in suspects for one in suspect.evidence[:1])
@@ -62,6 +68,17 @@ def _too_few(seen: Situation, slow: list[int]) -> Finding:
     missing = "more steps would show whether it is always slow, or had more work once"
     return finding(
         "slow_undecided", "slow", "unknown", evidence=(evidence_of(worker, text),), missing=(missing,), costs=times
+    )
+
+
+def _doubtful(seen: Situation, doubts: list[tuple[int, tuple[str, str]]]) -> Finding:
+    evidence = []
+    for number, (why, _) in doubts:
+        worker, times = seen.table.workers[number], float(np.exp(seen.outliers.excess[number]))
+        evidence.append(evidence_of(worker, f"{worker.name} takes {times:.2f} times as long as its peers: {why}"))
+    missing = tuple(dict.fromkeys(decides for _, (_, decides) in doubts))
+    return finding(
+        "slow_undecided", "slow", "unknown", evidence=tuple(evidence), missing=missing, costs=seen.together or 1.0
     )
 
 
@@ -87,7 +104,7 @@ def _suspect(seen: Situation, number: int) -> Suspect:
     why = "; ".join(part for part in (said, price, doubt) if part)
     return Suspect(
         kind="rank", strength=strength, why=why, ranks=() if worker.rank is None else (worker.rank,),
-        node=None if worker.rank is None else seen.topology.nodes.get(worker.rank),
+        node=node_of(seen, number),
         name=worker.name if worker.rank is None else "", evidence=(evidence_of(worker, why),),
     )  # fmt: skip
 
@@ -111,8 +128,14 @@ def _strength(seen: Situation, number: int) -> tuple[float, str]:
         return LIKELY, "whole batches do not show whether it computes or waits"
     if int(seen.levels.peers[number]) - 1 < FEWEST_PEERS and at == 0:
         return LIKELY, "two peers only show it"
+    if several(seen, seen.outliers.slow.tolist()):
+        return LIKELY, "others are slow at the same time"
+    if not compared(seen, number):
+        return LIKELY, "nothing of the trace shows that the others have the same duty"
     if cost_of(seen, number) < WORTH:
         return LIKELY, ""
+    if not np.isfinite(seen.step_seconds).any():
+        return LIKELY, "without a column of starts its cost is not proven"
     return PROVEN, ""
 
 

@@ -1,0 +1,77 @@
+"""Why a worker that takes longer than its peers is not shown to be a slow machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzers.diagnosis.slow.claim import node_of
+from analyzers.diagnosis.slow.op_table import COMMUNICATION
+from analyzers.diagnosis.slow.outliers import LEAST
+from analyzers.diagnosis.slow.situation import Situation
+from analyzers.diagnosis.slow.transfers import is_transfer
+
+PART = 0.25  # an operation that shows less than this part of a worker's excess does not share it
+ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
+NOTICED = 0.1  # of a worker's computation: shorter operations do not count
+
+
+def doubt(seen: Situation, number: int) -> tuple[str, str] | None:
+    """Return what else may make a worker slow, and what would decide; None where nothing speaks against its machine."""
+    if not alike(seen) and seen.table.workers[number].pp < 0:
+        return (
+            "the trace has transfers between stages and no column of stages",
+            "the stage of each rank: a column `stage`",
+        )
+    shared = float(seen.levels.shared[number])
+    if shared > max(LEAST, PART * float(seen.outliers.excess[number])):
+        text = "all stages of its replica take longer than those of the others"
+        return text, "how much work this replica gets (a column `tokens`), or clocks of its machines"
+    longer, usual = operations(seen, number)
+    if longer and usual:
+        text = f"only in {', '.join(longer)}, and not in {', '.join(usual)}"
+        return text, "how much work each operation had (a column `tokens`), and whether this rank alone does it"
+    return None
+
+
+def alike(seen: Situation) -> bool:
+    """Whether no transfer shows that workers have stages that the trace does not name."""
+    codes = np.unique(seen.table.operation).tolist()
+    return not any(is_transfer(seen.table.operations[code]) for code in codes)
+
+
+def of_one_kind(seen: Situation, slow: list[int]) -> bool:
+    """Whether slow workers of several machines are so by the same factor and since the same step: by what they share."""
+    if not several(seen, slow):
+        return False
+    excess, since = seen.outliers.excess[slow], seen.outliers.changed_at[slow]
+    near = max(ALIKE * float(np.median(excess)), 6 * float(np.max(seen.levels.noise[slow])))
+    return float(np.ptp(excess)) < near and int(np.ptp(since)) <= 1
+
+
+def several(seen: Situation, slow: list[int]) -> bool:
+    """Whether workers are not known to be of one machine."""
+    nodes = {node_of(seen, number) for number in slow}
+    return len(slow) > 1 and (len(nodes) > 1 or None in nodes)
+
+
+def compared(seen: Situation, number: int) -> bool:
+    """Whether a stage, a replica or a collective shows that a worker's peers have the same duty."""
+    worker = seen.table.workers[number]
+    return worker.pp >= 0 or worker.dp >= 0 or bool((seen.table.kind == COMMUNICATION).any())
+
+
+def operations(seen: Situation, number: int) -> tuple[list[str], list[str]]:
+    """Return the operations in which a worker takes longer than its peers, and those in which it does not."""
+    table, levels = seen.compute, seen.levels
+    mine = (table.worker == number) & (table.step >= max(int(seen.outliers.changed_at[number]), 0))
+    seconds, cell = table.seconds[mine], levels.cell[mine]
+    perwork = np.where(np.isfinite(table.work[mine]), seconds / table.work[mine], seconds)
+    rest = np.log(perwork) - levels.usual[cell] - levels.step_level[table.step[mine]]
+    longer, usual = [], []
+    for code in np.unique(table.operation[mine]).tolist():
+        own = table.operation[mine] == code
+        if float(seconds[own].sum()) < NOTICED * float(seconds.sum()):
+            continue
+        part = usual if float(np.median(rest[own])) < PART * float(seen.outliers.excess[number]) else longer
+        part.append(table.operations[code])
+    return longer, usual

@@ -1,0 +1,57 @@
+"""Slowness that begins at a step and by which no worker stands out from its peers: of all workers, a stage, or of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analyzers.diagnosis.slow.claim import WORTH, evidence_of, finding
+from analyzers.diagnosis.slow.levels import LEAST_NOISE, SHORTEST, median_of_known, rise, turn
+from analyzers.diagnosis.slow.op_table import Floats
+from analyzers.diagnosis.slow.situation import Situation
+from analyzers.model.finding import Finding
+
+TIMES = 8.0  # the noise of a rise
+MISSING = "what changed then: the code, the lengths of sequences, clocks and power of the machines, the network"
+
+
+def slower_since(seen: Situation) -> Iterator[Finding]:
+    """Yield that computations, or else steps, take longer than before, on all that do the same."""
+    found = [(f"all {len(seen.table.workers):,} workers take", *_rise(seen.levels.step_level))]
+    found += [(f"stage {stage} takes on all its replicas", *risen(seen, stage)) for stage in _stages(seen)]
+    found = [one for one in found if one[1] > 0]
+    if not found and (size := _rise(_logs(seen.step_seconds)))[0] > 0:
+        found = [("steps take, and not by their computations,", *size)]
+    for who, size, at in found:
+        times = float(np.exp(size))
+        text = f"{who} {times:.2f} times as long as before, since step {int(seen.table.steps[at])}"
+        shown = evidence_of(seen.table.workers[0], text)
+        yield finding("slow_together", "slow", "unknown", evidence=(shown,), missing=(MISSING,), costs=times)
+
+
+def risen(seen: Situation, stage: int) -> tuple[float, int]:
+    """Return the rise of a stage that all its replicas share, and the index of its step; 0 without one."""
+    members = np.array([worker.pp == stage for worker in seen.table.workers])
+    if len(_stages(seen)) < 2 or not members.any():
+        return 0.0, 0
+    return _rise(median_of_known(seen.levels.by_step[members], axis=0))
+
+
+def _stages(seen: Situation) -> list[int]:
+    found = sorted({worker.pp for worker in seen.table.workers})
+    return found if len(found) > 1 else []
+
+
+def _logs(seconds: Floats) -> Floats:
+    return np.log(np.where(seconds > 0, seconds, np.nan))
+
+
+def _rise(series: Floats) -> tuple[float, int]:
+    """Return by how much a series of logarithms rises, and where; 0 where that is not worth telling, or within its noise."""
+    if len(series) < 2 * SHORTEST or not np.isfinite(series).all():
+        return 0.0, 0
+    at = int(turn(series[None])[0])
+    size, noise = rise(series, at)
+    error = 1.2533 * max(noise, LEAST_NOISE) * np.sqrt(1 / at + 1 / (len(series) - at))
+    return (size, at) if size > np.log(WORTH) and size > TIMES * error else (0.0, 0)

@@ -1,0 +1,134 @@
+"""Workers that stand out in a trace and whose machine is not shown to be slow; and slowness that no worker stands out by."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, kind_of
+from simulation.traces.op_traces import OpJob
+from tests.analyzers.diagnosis.test_slow import Slow, named_nobody, ranks
+from tests.support.op_traces import Table, simulated
+
+UNEVEN = (1, 1, 1, 1.5)
+
+
+def _without(table: Table, *names: str) -> Table:
+    unset = {name: np.full(len(table), np.nan if name == "started" else -1) for name in names}
+    return table.changed(**unset)
+
+
+@pytest.mark.parametrize("more", [(), ("started",)], ids=str)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_without_a_column_of_stages_a_long_stage_is_no_slow_machine(replicas: int, more: tuple[str, ...]) -> None:
+    """Transfers show that there are stages; nothing shows who has the same duty."""
+    table = simulated(OpJob(stages=8, replicas=replicas, splits=(*[1] * 7, 1.5)))
+    verdict = _without(table, "pp", "dp", *more).verdict()
+    assert named_nobody(verdict)
+    assert verdict.symptom != "healthy"
+
+
+def test_ranks_of_which_nothing_shows_the_same_duty_are_not_evicted() -> None:
+    """Computations alone, without stages, replicas or a collective."""
+    table = simulated(OpJob(stages=8, replicas=1, splits=(*[1] * 7, 1.5)))
+    verdict = _without(table.kept(table.named("compute")), "pp", "dp", "started").verdict()
+    assert verdict.action.kind != "evict"
+
+
+@pytest.mark.parametrize("slow", [4, 8])
+def test_several_workers_at_once_are_not_latent(slow: int) -> None:
+    """None of them alone would make the job faster, and the job waits for them all."""
+    job = OpJob(stages=1, replicas=32, microbatches=4, worker=lambda _, replica, __: 1.4 if replica < slow else 1.0)
+    verdict = simulated(job).verdict()
+    assert verdict.symptom == "slow"
+    assert "does not wait" not in " ".join(one.text for one in verdict.evidence)
+
+
+def test_what_is_longer_in_one_operation_only_is_not_shown_to_be_the_machine() -> None:
+    """A hot expert, or a rank that logs."""
+    table = simulated(OpJob(stages=1, replicas=8))
+    longer = (table.columns["rank"] == 3) & table.named("forward-compute")
+    seconds = np.where(longer, table.columns["duration"] * 2, table.columns["duration"])
+    verdict = table.changed(duration=seconds).verdict()
+    assert named_nobody(verdict)
+    assert verdict.abstained
+    assert "forward-compute" in " ".join(one.text for one in verdict.evidence)
+
+
+def test_a_replica_whose_stages_are_all_longer_has_more_work_or_not() -> None:
+    """Long documents cost a stage with a loss, which is linear in their length, less than one with attention alone."""
+    job = OpJob(stages=2, replicas=8, worker=lambda stage, replica, _: 1.0 if replica else (1.5, 1.2)[stage])
+    verdict = simulated(job).verdict()
+    assert named_nobody(verdict)
+    assert verdict.symptom == "slow"
+
+
+@pytest.mark.parametrize("stage", [None, 3], ids=["all", "stage 3"])
+def test_what_begins_in_all_peers_at_once_is_neither_healthy_nor_the_split(stage: int | None) -> None:
+    """An uneven split is so from the first step on, and nobody is as fast as before."""
+    job = OpJob(worker=lambda own, _, step: 1.6 if step >= 6 and stage in (None, own) else 1.0)
+    verdict = simulated(job).verdict()
+    assert (verdict.symptom, verdict.abstained) == ("slow", True)
+    assert "since step 6" in " ".join(one.text for one in verdict.evidence)
+    assert named_nobody(verdict)
+
+
+def test_steps_that_grow_without_their_computations_are_not_healthy() -> None:
+    """Collectives that take long are seen, though not who makes them long."""
+    table = simulated(OpJob(stages=1, replicas=8))
+    late = table.named("reduce") & (table.columns["step"] >= 6)
+    shift = np.maximum(table.columns["step"] - 6, 0) * 5.0
+    seconds = np.where(late & table.named("scatter"), table.columns["duration"] + 5.0, table.columns["duration"])
+    after = shift + np.where((table.columns["step"] >= 6) & ~table.named("compute", "scatter"), 5.0, 0.0)
+    verdict = table.changed(duration=seconds, started=table.columns["started"] + after).verdict()
+    assert verdict.symptom == "slow"
+    assert verdict.abstained
+    assert "since step 6" in " ".join(one.text for one in verdict.evidence)
+
+
+def test_without_starts_no_cost_is_proven() -> None:
+    """The order of operations, by which steps are played again, is not known."""
+    assert _without(simulated(OpJob(worker=Slow())), "started").verdict().action.kind == "probe"
+
+
+@pytest.mark.parametrize(
+    "name", ["ncclDevKernel_SendRecv", "forward_isend_irecv", "backward_wait", "fwd_p2p", "bwd_a2a", "forward_all2all"]
+)
+def test_waits_and_transfers_are_no_computations(name: str) -> None:
+    """Whatever else their names say."""
+    assert kind_of(name) == COMMUNICATION
+
+
+def test_a_worker_that_is_slow_beside_a_healthy_replica_is_still_named() -> None:
+    """Doubts are for those that have a reason."""
+    assert ranks(simulated(OpJob(splits=UNEVEN, worker=Slow(1.5))).verdict()) == [9]
+
+
+@pytest.mark.parametrize("slow", [2, 4])
+@pytest.mark.parametrize("since", [0, 6])
+def test_workers_that_are_slow_alike_share_what_no_machine_shows(slow: int, since: int) -> None:
+    """A rack that throttles, older devices, the last of a context parallel group."""
+
+    def worker(_: int, replica: int, step: int) -> float:
+        return 1.4 if replica < slow and step >= since else 1.0
+
+    verdict = simulated(OpJob(stages=1, replicas=16, microbatches=4, worker=worker)).verdict()
+    assert (verdict.symptom, verdict.abstained) == ("slow", True)
+    assert named_nobody(verdict)
+
+
+def test_two_slow_workers_that_differ_are_named_and_not_evicted_at_once() -> None:
+    """Each may be slow by itself; both at one time are rather tested."""
+    job = OpJob(replicas=8, worker=lambda stage, replica, _: {(1, 1): 1.3, (2, 5): 1.9}.get((stage, replica), 1.0))
+    verdict = simulated(job).verdict()
+    assert ranks(verdict) == [9, 21]
+    assert verdict.action.kind == "probe"
+
+
+def test_a_stage_that_becomes_slow_late_names_none_of_its_workers() -> None:
+    """All its peers became slow with each of them."""
+    verdict = simulated(
+        OpJob(steps=24, worker=lambda stage, _, step: 1.6 if stage == 3 and step >= 18 else 1.0)
+    ).verdict()
+    assert (verdict.symptom, verdict.abstained) == ("slow", True)
+    assert named_nobody(verdict)
