@@ -12,6 +12,7 @@ from analyzers.diagnosis.slow.transfers import is_transfer
 
 PART = 0.25  # an operation that shows less than this part of a worker's excess does not share it
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
+UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
 NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 
 
@@ -26,11 +27,25 @@ def doubt(seen: Situation, number: int) -> tuple[str, str] | None:
     if shared > max(LEAST, PART * float(seen.outliers.excess[number])):
         text = "all stages of its replica take longer than those of the others"
         return text, "how much work this replica gets (a column `tokens`), or clocks of its machines"
+    if _lengths_differ(seen, number):
+        text = "microbatches differ in length, and no other stage of its replica shows whether it got the longer ones"
+        return text, "how much work each microbatch had: a column `tokens`"
     longer, usual = operations(seen, number)
     if longer and usual:
         text = f"only in {', '.join(longer)}, and not in {', '.join(usual)}"
         return text, "how much work each operation had (a column `tokens`), and whether this rank alone does it"
     return None
+
+
+def _lengths_differ(seen: Situation, number: int) -> bool:
+    """Whether long microbatches may be all that a worker suffers from: it is alone in its replica, and was so from the start."""
+    worker, table = seen.table.workers[number], seen.compute
+    if seen.costs is None or seen.costs.data < UNEVEN or seen.outliers.changed_at[number] >= 0:
+        return False
+    if np.isfinite(table.work[table.worker == number]).any():
+        return False
+    computing = [seen.table.workers[one] for one in np.unique(table.worker).tolist()]
+    return worker.dp < 0 or len({one.pp for one in computing if one.dp == worker.dp}) < 2
 
 
 def alike(seen: Situation) -> bool:
@@ -67,7 +82,8 @@ def operations(seen: Situation, number: int) -> tuple[list[str], list[str]]:
     seconds, cell = table.seconds[mine], levels.cell[mine]
     perwork = np.where(np.isfinite(table.work[mine]), seconds / table.work[mine], seconds)
     rest = np.log(perwork) - levels.usual[cell] - levels.step_level[table.step[mine]]
-    longer, usual = [], []
+    longer: list[str] = []
+    usual: list[str] = []
     for code in np.unique(table.operation[mine]).tolist():
         own = table.operation[mine] == code
         if float(seconds[own].sum()) < NOTICED * float(seconds.sum()):

@@ -21,9 +21,11 @@ def slower_since(seen: Situation) -> Iterator[Finding]:
     found = [(f"all {len(seen.table.workers):,} workers take", *_rise(seen.levels.step_level))]
     found += [(f"stage {stage} takes on all its replicas", *risen(seen, stage)) for stage in _stages(seen)]
     found = [one for one in found if one[1] > 0]
-    if not found and (size := _rise(_logs(seen.step_seconds)))[0] > 0:
-        found = [("steps take, and not by their computations,", *size)]
+    if not found:
+        found = [("steps take, and not by their computations,", *_rise(_logs(seen.step_seconds)))]
     for who, size, at in found:
+        if size <= 0:
+            continue
         times = float(np.exp(size))
         text = f"{who} {times:.2f} times as long as before, since step {int(seen.table.steps[at])}"
         shown = evidence_of(seen.table.workers[0], text)

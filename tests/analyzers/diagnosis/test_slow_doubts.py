@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analyzers.diagnosis.slow.op_table import COMMUNICATION, kind_of
-from simulation.traces.op_traces import OpJob
+from simulation.traces.op_traces import OpJob, long_documents
 from tests.analyzers.diagnosis.test_slow import Slow, named_nobody, ranks
 from tests.support.op_traces import Table, simulated
 
@@ -131,4 +131,16 @@ def test_a_stage_that_becomes_slow_late_names_none_of_its_workers() -> None:
         OpJob(steps=24, worker=lambda stage, _, step: 1.6 if stage == 3 and step >= 18 else 1.0)
     ).verdict()
     assert (verdict.symptom, verdict.abstained) == ("slow", True)
+    assert named_nobody(verdict)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_documents_on_one_replica_evict_nobody(seed: int) -> None:
+    """One replica's share of the data is longer; without its other stages, or tokens, that looks like a slow machine."""
+
+    def longer(_: int, replica: int, __: int) -> float:
+        return 1.0 if replica else 1.5
+
+    verdict = simulated(OpJob(stages=1, replicas=8, seed=seed, length=long_documents, worker=longer)).verdict()
+    assert verdict.symptom == "slow"
     assert named_nobody(verdict)
