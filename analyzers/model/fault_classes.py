@@ -112,6 +112,8 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
         "stopped", ("process",), ("machine",), "evict", "its process is stopped",
         proof="its process is stopped", traits=("own_state",),
     )  # fmt: skip
+    advice = "continue the job, or ask who has suspended it"
+    yield FaultClass("all_stopped", ("process",), ("platform",), "none", "all its processes are stopped", advice=advice)
     yield FaultClass(
         "gone", ("process",), ("machine",), "evict", "its process has ended",
         proof="its process has ended", traits=("while_absent", "ended"),
@@ -145,10 +147,8 @@ def _network() -> Iterator[FaultClass]:
         traits=("supports", "alike", "waits_outside"),
     )  # fmt: skip
     yield FaultClass(
-        "service_stopped", ("stacks",), ("platform",), "none",
-        "a rank waits for it in a network call, and its process does not run",
-        advice="let that process run again, or restart it: no machine of the job is at fault",
-        traits=("supports", "waits_outside"),
+        "service_stopped", ("stacks",), ("platform",), "none", "a rank waits for it in a network call, but it does not run",
+        advice="let it run again, or restart it: no machine of the job is at fault", traits=("supports", "waits_outside"),
     )  # fmt: skip
 
 

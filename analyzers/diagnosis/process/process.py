@@ -53,6 +53,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     if stopped and len(stopped) < max(2, len(topology.ranks)):
         why = "its process is stopped (state {0.state}): it takes part in nothing until it is continued"
         yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
+    if len(stopped) >= max(2, len(topology.ranks)) and all(row.state == "T" for row in stopped.values()):
+        yield _suspended(stopped)
     blocked = {rank: row for rank, row in known.items() if row.state == "D"}
     yield from _uninterruptible(blocked, rows, topology)
     yield from _absent(table, newest, window, topology)
@@ -83,6 +85,15 @@ def _named(
             "machine",
             tuple(_suspect(rank, row, strengths[row.state], why.format(row)) for rank, row in sorted(rows.items())),
         )
+
+
+def _suspended(stopped: Mapping[int, ProcessState]) -> Finding:
+    """Return that the whole job is stopped from outside: where its ranks stand then says nothing."""
+    first = stopped[min(stopped)]
+    why = f"the processes of all {len(stopped)} ranks are stopped (state T): a scheduler or a person has suspended the job"
+    evidence = _suspect(min(stopped), first, STOPPED, why).evidence
+    suspect = Suspect(kind="platform", strength=STOPPED, why=why, ranks=tuple(sorted(stopped)), evidence=evidence)
+    return _finding("all_stopped", "platform", (suspect,))
 
 
 def _finding(fault_class: str, cause: Cause, suspects: tuple[Suspect, ...]) -> Finding:

@@ -156,8 +156,16 @@ def test_pids_come_from_placements_and_stacks_too() -> None:
 
 
 def test_all_stopped_names_no_machine() -> None:
-    """Every rank stopped at once was stopped by somebody outside."""
-    assert findings(*dumps(), *(row(rank, "T") for rank in range(8))) == []
+    """Every rank stopped at once was stopped by somebody outside, whatever their stacks show; seven of eight were not."""
+    (found,) = findings(*dumps(), *(row(rank, "T") for rank in range(8)))
+    assert (found.cause, found.fault_class, [one.kind for one in found.suspects]) == (
+        "platform",
+        "all_stopped",
+        ["platform"],
+    )
+    assert named(findings(*dumps(), *(row(rank, "T" if rank else "S") for rank in range(8)))) == {
+        "stopped": tuple(range(1, 8))
+    }
 
 
 def test_order_of_records_does_not_matter() -> None:
