@@ -21,6 +21,7 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     fault_class: Annotated[str, doc("The fault class; empty: not known. One of `pause_…` has no culprit.")] = (
         msgspec.field(name="class", default="")
     )
+    onset: Annotated[str | None, doc("When it began, as RFC 3339; null: unknown.")] = None
     calibration: Annotated[str, doc("What the probabilities were calibrated on: none, simulator or site.")] = "none"
     n: Annotated[int, doc("How many incidents they were calibrated on.")] = 0
 
@@ -120,6 +121,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     ] = "none"
     nodes: Annotated[tuple[str, ...], doc("The nodes that it is about.")] = ()
     ranks: Annotated[tuple[int, ...], doc("The ranks that it is about, where no node is known.")] = ()
+    devices: Annotated[tuple[str, ...], doc("The devices that it is about, where no node is known.")] = ()
     role: Annotated[str | None, doc("The role that it is about; null: none.")] = None
     instance: Annotated[str | None, doc("The instance of the role that it is about; null: all of them.")] = None
     why: Annotated[str, doc("One sentence.")] = ""

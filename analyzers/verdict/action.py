@@ -16,6 +16,7 @@ _ENOUGH = 0.85
 _ENOUGH_TO_RESTART = 0.75
 _MORE_THAN_A_ROLE = frozenset({"probe", "reattempt", "evict"})
 """What a failure asks for where no role is known. Of an instance of a role, the restart of that comes first."""
+_TEST_OTHERS = "; test the others that are named before they are touched"
 NOT_PROVEN = "the proof is not enough to evict"
 """The reason of a probe that only doubt holds back, which the plan weighs. Any other reason comes before the plan."""
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
@@ -61,7 +62,7 @@ def choose_action(
     if proven and not _too_many([entry for _, entry in proven], topology):
         return _evict(proven, partly=len(proven) < len(culprits))
     if machines and machines[0][0].families == {"hardware"}:
-        return _hardware(*machines[0], knowledge)
+        return _hardware(machines, knowledge, of=len(culprits))
     if machines:
         return _look_first([entry for _, entry in machines])
     cause, row = roots[0].finding.cause, fault_class(roots[0].finding.fault_class)
@@ -115,8 +116,13 @@ def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
     for root, entry in pairs:
         found.setdefault(_reason(root), []).append(entry.kind if entry.id == entry.kind else f"{entry.kind} {entry.id}")
     reasons = [_reason_for(guilty, reason, alone=len(found) == 1) for reason, guilty in found.items()]
-    more = "; test the others that are named before they are touched" if partly else ""
-    return Action(kind="evict", nodes=_nodes(entries), ranks=_homeless(entries), why="; ".join(reasons) + more)
+    return _on(entries, "evict", "; ".join(reasons) + (_TEST_OTHERS if partly else ""))
+
+
+def _on(entries: list[Culprit], kind: str, why: str) -> Action:
+    """Return an action on these: by their nodes, and where none is known by their ranks and devices."""
+    devices = dict.fromkeys(entry.id for entry in entries if entry.kind == "device" and entry.id != "device")
+    return Action(kind=kind, nodes=_nodes(entries), ranks=_homeless(entries), devices=tuple(devices), why=why)
 
 
 def _reason_for(guilty: list[str], reason: str, *, alone: bool) -> str:
@@ -134,12 +140,14 @@ def _reason(root: Root) -> str:
     return proof or "independent kinds of evidence agree: " + " and ".join(sorted(root.families))
 
 
-def _hardware(root: Root, entry: Culprit, knowledge: Knowledge) -> Action:
-    """Return what a device's own event asks for, by the vendor's table or the site's."""
-    kind = hardware_action(root.finding.fault_class, knowledge)
-    event = root.finding.fault_class.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ")
-    why = f"that is what the table of hardware events asks for after {event}"
-    return Action(kind=kind, nodes=_nodes([entry]), ranks=_homeless([entry]), why=why)
+def _hardware(machines: list[tuple[Root, Culprit]], knowledge: Knowledge, of: int) -> Action:
+    """Return what the first device's own event asks for, by the vendor's table or the site's, on all that it is asked for."""
+    own = [(root.finding.fault_class, entry) for root, entry in machines if root.families == {"hardware"}]
+    kind = hardware_action(own[0][0], knowledge)
+    asked = [(name, entry) for name, entry in own if hardware_action(name, knowledge) == kind]
+    events = (name.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ") for name, _ in asked)
+    why = f"that is what the table of hardware events asks for after {' and '.join(dict.fromkeys(events))}"
+    return _on([entry for _, entry in asked], kind, why + (_TEST_OTHERS if len(asked) < of and kind != "probe" else ""))
 
 
 def _not_yet(waiting: list[tuple[Culprit, str]]) -> Action:

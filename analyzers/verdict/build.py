@@ -64,9 +64,9 @@ def compose(
         knowledge=knowledge.hash,
         job=window.job,
         attempt=window.attempt,
-        onset=instant(_onset(decision)),
+        onset=instant(_onset(decision, [root for _, root in named])),
         dump_skew_seconds=_skew(window),
-        roots=tuple(_root_entry(label, root) for label, root in considered) + _excused_entries(decision),
+        roots=tuple(_root_entry(label, root, decision) for label, root in considered) + _excused_entries(decision),
         culprits=culprits,
         suspects=suspects[:MOST_SUSPECTS],
         first_symptom=first_symptom_of(decision),
@@ -262,8 +262,9 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
     return ("unknown", "unknown")
 
 
-def _root_entry(label: str, root: Root) -> RootEntry:
-    return RootEntry(root=label, cause=root.finding.cause, fault_class=root.finding.fault_class)
+def _root_entry(label: str, root: Root, decision: Decision) -> RootEntry:
+    began = instant(_began(root, decision))
+    return RootEntry(root=label, cause=root.finding.cause, fault_class=root.finding.fault_class, onset=began)
 
 
 def _excused_entries(decision: Decision) -> tuple[RootEntry, ...]:
@@ -275,9 +276,22 @@ def _excused_entries(decision: Decision) -> tuple[RootEntry, ...]:
     )
 
 
-def _onset(decision: Decision) -> float | None:
-    known = [f.onset for f in decision.findings if f.onset is not None]
-    return min(known) if known else None
+def _onset(decision: Decision, named: list[Root]) -> float | None:
+    """Return when what is named began; where nothing is named, the earliest of all findings."""
+    known = [_began(root, decision) for root in named] or [finding.onset for finding in decision.findings]
+    return min((onset for onset in known if onset is not None), default=None)
+
+
+def _began(root: Root, decision: Decision) -> float | None:
+    """Return the onset of a root: of its finding, or of those that support it; another root's is not its own."""
+    others = [other.finding for other in decision.roots if other.finding is not root.finding]
+    about = [
+        finding.onset
+        for finding in decision.findings
+        if finding.onset is not None and finding.symptom == root.finding.symptom and finding.family in root.families
+        if not any(finding is other for other in others)
+    ]
+    return min(about, default=root.finding.onset)
 
 
 def _skew(window: Window) -> float | None:

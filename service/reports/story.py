@@ -131,7 +131,10 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
 def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     plural = len(culprits) > 1 or (culprits[0].kind in ("rank", "group", "stage") and len(culprits[0].ranks) > 1)
     deed = _DEEDS.get(verdict.symptom, ("is behind it", "are behind it"))[plural]
-    when = f"{'at' if verdict.symptom == 'crash' else 'since'} {moment(verdict.onset)}" if verdict.onset else ""
+    of_several = len({culprit.root for culprit in verdict.culprits}) > 1
+    own = next((root.onset for root in verdict.roots if root.root == culprits[0].root), None)
+    onset = own or (None if of_several else verdict.onset)
+    when = f"{'at' if verdict.symptom == 'crash' else 'since'} {moment(onset)}" if onset else ""
     return Headline(name_culprits(culprits), deed, when, confidence(min(c.probability for c in culprits)))
 
 
@@ -262,7 +265,7 @@ def advice(verdict: Verdict) -> str:
     """Return what to do about this verdict as one sentence."""
     if tone(verdict) == "healthy" and verdict.action.kind == "none":
         return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict no node."
-    known = name_culprits(verdict.culprits)
+    known = name_culprits([one for one in verdict.culprits if one.kind not in NOT_A_MACHINE] or verdict.culprits)
     suspects = f"{known[:1].lower()}{known[1:]}" if known else "the suspects"
     sentence = _test(verdict, suspects) if verdict.action.kind == "probe" else _deed(verdict.action, suspects)
     if verdict.abstained and verdict.action.kind != "none":
@@ -276,6 +279,8 @@ def _object(action: Action, suspects: str) -> str:
         return f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}"
     if action.ranks:
         return f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}"
+    if action.devices:
+        return listed(called("device", device) for device in action.devices)
     return f"the node of {suspects}" if suspects.lower().startswith(LOCAL) else suspects
 
 
@@ -301,7 +306,7 @@ def _deed(action: Action, suspects: str) -> str:
     return {
         "evict": f"Evict {object_}.",
         "drain_after_job": f"Let the job go on, and drain {object_} when it ends.",
-        "reset_gpu": f"Reset {'the GPU on ' if object_ != suspects else ''}{object_}, then restart the job.",
+        "reset_gpu": f"Reset {'the GPU on ' if action.nodes or action.ranks else ''}{object_}, then restart the job.",
         "reboot_node": f"Reboot {object_}, then restart the job.",
         "restart_role": f"Restart {_role(action)}; leave the others running.",
         "restart_job": "Restart the job where it is; evict no node.",
