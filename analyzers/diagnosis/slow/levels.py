@@ -1,6 +1,6 @@
 """How long each worker takes for the same work, against two references: its peers of the same duty, and its own past.
 
-A duty is a pipeline stage, a virtual chunk, an operation and a model of device: stages are never compared. The logarithm
+A duty is a pipeline stage, a context parallel rank, a virtual chunk, an operation and a model of device. The logarithm
 of an operation's time is what its duty takes, plus what all workers share in that step, plus the worker's own level. Levels
 are medians: neither one long microbatch nor the fastest worker decides. What all stages of a replica share is not a
 machine's: they compute the same microbatches (ByteDance, OSDI 2025, section 5.3).
@@ -70,9 +70,9 @@ def measure(table: OpTable) -> Levels:
     )  # fmt: skip
 
 
-def _duties(table: OpTable) -> tuple[Ints, list[tuple[int, str]]]:
-    known: dict[tuple[int, str], int] = {}
-    duty = [known.setdefault((worker.pp, worker.model), len(known)) for worker in table.workers]
+def _duties(table: OpTable) -> tuple[Ints, list[tuple[int, int, str]]]:
+    known: dict[tuple[int, int, str], int] = {}
+    duty = [known.setdefault((worker.pp, worker.cp, worker.model), len(known)) for worker in table.workers]
     return np.array(duty, np.int64), list(known)
 
 

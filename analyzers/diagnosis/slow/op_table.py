@@ -50,11 +50,14 @@ class Worker:
     pp: int
     model: str
     source: str
+    cp: int = -1  # context parallel ranks have unlike shares of a sequence
 
     @property
     def name(self) -> str:
         """Name it for people."""
-        place = "/".join(f"{name}{value}" for name, value in (("pp", self.pp), ("dp", self.dp)) if value >= 0)
+        place = "/".join(
+            f"{name}{value}" for name, value in (("pp", self.pp), ("dp", self.dp), ("cp", self.cp)) if value >= 0
+        )
         if self.rank is None:
             return f"the worker {place}"
         return f"rank {self.rank} ({place})" if place else f"rank {self.rank}"
@@ -101,7 +104,9 @@ def tabulate(records: Sequence[OpTimings]) -> OpTable:
     parts: dict[str, list[NDArray[np.generic]]] = {name: [] for name in ("worker", *OP_COLUMNS)}
     for record in records:
         place = record.coordinates
-        worker = Worker(record.rank, place.get("dp", -1), place.get("pp", -1), record.device_model, record.source)
+        worker = Worker(
+            record.rank, place.get("dp", -1), place.get("pp", -1), record.device_model, record.source, place.get("cp", -1)
+        )  # fmt: skip
         number = workers.setdefault(worker, len(workers))
         columns = _columns(record)
         codes = np.array([names.setdefault(text, len(names)) for text in record.strings] or [0], np.int64)

@@ -7,10 +7,11 @@ A row is one operation of one worker. Other names of the same columns are known,
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from collectors.formats import Damaged
 from collectors.records import ARRAY_CODES, OP_COLUMNS, OpTimings, column_bytes
 from collectors.records.record import LARGEST_RANK
 
@@ -32,11 +33,13 @@ NAMES: dict[str, tuple[str, ...]] = {
     "work": ("tokens", "work"),
     "device_model": ("device_model", "gpu_model", "gpu_type"),
     "node": ("node", "host", "hostname"),
+    "cp": ("cp_rank", "cp", "context_parallel_rank"),
+    "job": ("job", "job_id", "job_name"),
 }
 """What a column means → the names that it has in traces, in lower case."""
 SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-TEXTS = ("operation", "device_model", "node")
-WHOLE = ("rank", "dp", "pp", "step", "microbatch", "chunk")
+TEXTS = ("operation", "device_model", "node", "job")
+WHOLE = ("rank", "dp", "pp", "step", "microbatch", "chunk", "cp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Worker:
     coordinates: dict[str, int]
     node: str | None = None
     device_model: str = ""
+    moved: bool = False  # its rows name several hosts: which of them is slow is not known
     strings: dict[str, int] = field(default_factory=dict)
     columns: dict[str, array[Any]] = field(
         default_factory=lambda: {name: array(ARRAY_CODES[code]) for name, code in OP_COLUMNS.items()}
@@ -99,7 +103,7 @@ class Worker:
             columns = {name: column_bytes(column[part]) for name, column in self.columns.items()}
             yield op_timings(
                 self.rank, self.coordinates, columns, min(ROWS_A_RECORD, count - begin), tuple(self.strings),
-                node=self.node, device_model=self.device_model, **known,
+                node=None if self.moved else self.node, device_model=self.device_model, **known,
             )  # fmt: skip
 
 
@@ -109,6 +113,15 @@ def op_timings(
 ) -> OpTimings:  # fmt: skip
     """Return one record."""
     return OpTimings(rank=rank, coordinates=coordinates, count=count, columns=columns, strings=strings, **known)
+
+
+def of_one_job(jobs: Collection[str]) -> None:
+    """Raise Damaged for rows of several jobs: a rank's number is of one."""
+    if len(jobs) > 1:
+        named = ", ".join(sorted(jobs)[:4])
+        raise Damaged(
+            f"its rows are of {len(jobs)} jobs, such as {named}: ranks of one job are compared: split the table by job"
+        )
 
 
 def is_place(rank: int, dp: int, pp: int) -> bool:

@@ -17,6 +17,7 @@ from collectors.formats.traces.op_columns import (
     Worker,
     is_place,
     meaning,
+    of_one_job,
 )
 from collectors.records import Record, Unread
 
@@ -29,6 +30,7 @@ class Gathered:
 
     workers: dict[tuple[int, int, int], Worker] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    jobs: set[str] = field(default_factory=set)
     rows: int = 0
     damaged: int = 0
     over: int = 0
@@ -64,6 +66,7 @@ def read(input: Input) -> Iterator[Record]:
             continue
         if row:
             _add(gathered, row, meant, place)
+    of_one_job(gathered.jobs)
     for worker in gathered.workers.values():
         yield from worker.records(source=input.source, at=input.at, told_by="op_trace")
     yield from left_out(input.source, gathered.damaged, gathered.over)
@@ -88,13 +91,17 @@ def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, in
         seconds = float(row[place[meant.columns["duration"]]]) * meant.factors["duration"]
         started = _number(row, meant, place, "started") * meant.factors.get("started", 1.0)
         operation = row[place[meant.columns["operation"]]][:200]
-        texts = {n: row[place[meant.columns[n]]][:200] for n in ("node", "device_model") if n in meant.columns}
+        texts = {n: row[place[meant.columns[n]]][:200] for n in ("node", "device_model", "job") if n in meant.columns}
         work = _number(row, meant, place, "work")
     except (ValueError, IndexError, KeyError, OverflowError):
         gathered.damaged += 1
         return
     counts = (numbers.get("microbatch", -1), numbers.get("chunk", -1))
-    if not (is_place(*key) and 0 <= seconds <= LONGEST and all(-1 <= one < 1 << 31 for one in counts)):
+    if not (
+        is_place(*key)
+        and 0 <= seconds <= LONGEST
+        and all(-1 <= one < 1 << 31 for one in (*counts, numbers.get("cp", -1)))
+    ):
         gathered.damaged += 1
         return
     too_many = (key not in gathered.workers and len(gathered.workers) >= MOST_WORKERS) or gathered.rows >= MOST_ROWS
@@ -104,9 +111,14 @@ def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, in
     gathered.rows += 1
     gathered.names.add(operation)
     if key not in gathered.workers:
-        coordinates = {name: value for name, value in zip(("dp", "pp"), key[1:], strict=True) if value >= 0}
+        places = zip(("dp", "pp", "cp"), (*key[1:], numbers.get("cp", -1)), strict=True)
+        coordinates = {name: value for name, value in places if value >= 0}
         gathered.workers[key] = Worker(key[0] if key[0] >= 0 else None, coordinates, texts.get("node") or None,
                                        texts.get("device_model", ""))  # fmt: skip
+    if texts.get("node") != (gathered.workers[key].node or texts.get("node")):
+        gathered.workers[key].moved = True
+    if texts.get("job") and len(gathered.jobs) < MOST_STRINGS:
+        gathered.jobs.add(texts["job"])
     gathered.workers[key].add(operation, numbers.get("step", -1), started, seconds, *counts, work)
 
 

@@ -19,6 +19,7 @@ from collectors.formats.traces.op_columns import (
     ROWS_A_RECORD,
     Meaning,
     meaning,
+    of_one_job,
     op_timings,
 )
 from collectors.formats.traces.op_trace_csv import LONGEST, left_out
@@ -52,6 +53,9 @@ def read(input: Input) -> Iterator[Record]:
         raise Damaged(
             f"this Parquet table has no operations: columns rank, optype and duration are needed, not {named}"
         )
+    if (of_job := meant.columns.get("job")) is not None:
+        jobs = file.read(columns=[of_job], use_threads=False)[of_job].unique().to_pylist()
+        of_one_job({str(one) for one in jobs if one is not None})
     rows = damaged = over = 0
     workers: set[int] = set()
     for group in range(file.num_row_groups):
@@ -104,6 +108,7 @@ def _columns(pa: Any, table: Any, meant: Meaning) -> tuple[dict[str, Any], int]:
     for name in ("started", "duration"):
         if meant.factors.get(name, 1.0) != 1.0:
             columns[name] = compute.multiply(columns[name], meant.factors[name])
+    columns |= {"cp": column("cp", "int32", -1)}
     for name in ("operation", "node", "device_model"):
         if name in meant.columns:
             columns[name] = compute.fill_null(table[meant.columns[name]].cast(pa.string()), "")
@@ -142,8 +147,11 @@ def _records(pa: Any, columns: dict[str, Any], workers: set[int], known: dict[st
     for end, worker in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
         workers.add(worker)
         rank, dp, pp = worker // _INDEX // _INDEX, worker // _INDEX % _INDEX - 1, worker % _INDEX - 1
-        place = {name: value for name, value in (("dp", dp), ("pp", pp)) if value >= 0}
+        cp = columns["cp"][begin].as_py()
+        place = {name: value for name, value in (("dp", dp), ("pp", pp), ("cp", cp)) if value >= 0}
         texts = {name: columns[name][begin].as_py()[:200] for name in ("node", "device_model") if name in columns}
+        if "node" in columns and len(compute.unique(columns["node"].slice(begin, end - begin))) > 1:
+            texts["node"] = ""  # which of its hosts is slow is not known
         for first in range(begin, end, ROWS_A_RECORD):
             last = min(first + ROWS_A_RECORD, end)
             cut = {name: bytes(data[first * width : last * width]) for name, (data, width) in flat.items()}
