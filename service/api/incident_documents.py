@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from sqlalchemy import ScalarSelect, Select, SQLColumnExpression, select
+from sqlalchemy import ScalarSelect, Select, SQLColumnExpression, literal, select
 from sqlalchemy.orm import Session, defer
 
 from analyzers.model.doc import doc
@@ -68,7 +68,8 @@ class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
     plan: Annotated[
         str | None,
         doc(
-            "The kind of its newest remediation that was not withdrawn; null: none. It goes before the verdict's action."
+            "The kind of its newest remediation that was not withdrawn, of a closed incident also of one that its end withdrew; "
+            "null: none. It goes before the verdict's action."
         ),
     ]
 
@@ -156,14 +157,19 @@ class _PublishedSummary(msgspec.Struct, frozen=True):
 def query() -> Select[Incident, float | None, str | None]:
     """Return the query of incidents, their newest verdicts' instants and plans, without what only the engine needs."""
     newest = (Verdict.incident == Incident.id) & (Verdict.version == Incident.verdict_version)
-    light = select(Incident, Verdict.at, planned(Incident.id)).options(defer(Incident.state), defer(Incident.context))
+    light = select(Incident, Verdict.at, planned(Incident.id, Incident.closed_at.is_not(None))).options(
+        defer(Incident.state), defer(Incident.context)
+    )
     return light.outerjoin(Verdict, newest)
 
 
-def planned(incident: SQLColumnExpression[str] | str) -> ScalarSelect[str]:
-    """Return the kind of the newest remediation of an incident that was not withdrawn."""
-    of = select(Remediation.kind).where(Remediation.incident == incident, Remediation.status.not_in(WITHDRAWN))
-    return of.order_by(Remediation.proposed_at.desc(), Remediation.id.desc()).limit(1).scalar_subquery()
+def planned(incident: SQLColumnExpression[str] | str, closed: SQLColumnExpression[bool]) -> ScalarSelect[str]:
+    """Return the kind of an incident's newest remediation; see ``service.reports.remediations.acting``."""
+    withdrawn = Remediation.status.in_(WITHDRAWN)
+    of = select(Remediation.kind).where(
+        Remediation.incident == incident, ~withdrawn | (closed & (Remediation.status != "rejected"))
+    )
+    return of.order_by(withdrawn, Remediation.proposed_at.desc(), Remediation.id.desc()).limit(1).scalar_subquery()
 
 
 def summary(row: Incident, verdict_at: float | None, plan: str | None) -> IncidentSummary:
@@ -178,7 +184,7 @@ def document(session: Session, row: Incident) -> IncidentDocument:
     downtime = session.get(Downtime, row.id)
     feedback = select(Feedback).where(Feedback.incident == row.id).order_by(Feedback.id.desc()).limit(MOST_VERSIONS)
     return IncidentDocument(
-        **_summary(row, verdict_at, session.scalar(select(planned(row.id)))),
+        **_summary(row, verdict_at, session.scalar(select(planned(row.id, literal(row.closed_at is not None))))),
         symptoms=tuple(known(SymptomDocument, one) for one in row.state.get("symptoms", ())),
         downtime=downtime_document(downtime) if downtime is not None else None,
         feedback=tuple(map(feedback_document, session.scalars(feedback))),

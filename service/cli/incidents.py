@@ -67,7 +67,7 @@ def show(
       faulthound incidents show inc-0123456789ab
       faulthound incidents show inc-0123456789ab --json | jq .verdict.action
     """
-    from analyzers.remediation.types import WITHDRAWN
+    from service.reports.remediations import acting
 
     found = connection.get(resource("incidents", incident))
     versions = list(connection.all(resource("incidents", incident, "verdicts")))
@@ -78,7 +78,7 @@ def show(
         raise UserError(f"incident {incident} has no version {version}: nothing was published yet")
     every = {"incident": found, "versions": versions, "verdict": document}
     plans = connection.all("/v1/remediations", incident=incident) if found.get("plan") and version is None else ()
-    plan = next((one for one in plans if one["status"] not in WITHDRAWN), None)
+    plan = acting(list(plans), closed=found["closed_at"] is not None)
     return Answer(every, lambda: _print_incident(found, versions, document, plan))
 
 
@@ -172,6 +172,7 @@ def _print_incident(
     from analyzers.model.verdict import Verdict
     from service.reports import history
     from service.reports.remediations import deed
+    from service.reports.text import sentence
 
     print_lines(incident_lines(found))
     if versions:
@@ -186,7 +187,8 @@ def _print_incident(
             if found["closed_at"] is not None
             else [""]
         )
-        planned = "" if plan is None else f"{deed(plan)} ({plan['id']}, {plan['status']}). {plan['why'].rstrip('.')}."
+        said = plan and f"{deed(plan)} ({plan['id']}, {plan['status']}). {sentence(plan['why'])}"
+        planned = (plan["kind"], said) if plan and said else None
         print_verdict(msgspec.convert(document, Verdict), plan=planned)
 
 

@@ -34,8 +34,8 @@ def print_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(printable(line).replace("\n", " ") + "\n")
 
 
-def print_verdict(verdict: Verdict, *, no_color: bool = False, plan: str = "") -> None:
-    """Print a verdict for people; ``plan``: what is planned."""
+def print_verdict(verdict: Verdict, *, no_color: bool = False, plan: tuple[str, str] | None = None) -> None:
+    """Print a verdict for people; ``plan``: the kind of what is planned, and it in a sentence."""
     from service.reports import text
 
     shown = text.render(verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode(), plan=plan)

@@ -11,7 +11,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.model.verdict import Verdict
-from analyzers.remediation.types import WITHDRAWN
 from service.api import incident_documents as documents
 from service.api.problems import Problem
 from service.api.state import Service
@@ -21,6 +20,7 @@ from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Visitor
 from service.reports import history, html
+from service.reports.remediations import acting
 from service.store.models import TimelineEntry
 from service.store.models import Verdict as VerdictRow
 
@@ -41,6 +41,7 @@ def page(
         remedies = proposals.of_incident(service, session, now(), id)
         stopped = stops(session)
     versions = [msgspec.to_builtins(one) for one in reversed(incident.versions)]
+    chosen = acting([one.plan for one in remedies], closed=incident.status == "closed") if version is None else None
     # A reload would lose a reason that is being written.
     asks = visitor.signed_in and any(one.choices for one in remedies)
     return response(
@@ -48,7 +49,7 @@ def page(
         goes_on=incident.status == "open" and version is None and not asks, paused=paused, asks=asks, incident=incident,
         merged=incident.merged_into is not None, shown_version=number, columns=history.COLUMNS,
         versions=list(history.lines(map(history.of_summary, versions))), timeline=timeline[:MOST_HAPPENINGS],
-        acting=next((one for one in remedies if one.plan["status"] not in WITHDRAWN), None) if version is None else None,
+        acting=next((one for one in remedies if chosen is not None and one.plan["id"] == chosen["id"]), None),
         timeline_is_cut=len(timeline) > MOST_HAPPENINGS, instants=_instants(incident.downtime), remedies=remedies,
         **_shown(verdict),
     )  # fmt: skip

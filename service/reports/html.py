@@ -120,6 +120,8 @@ def shown(verdict: Verdict) -> dict[str, Any]:
         "story": story,
         "next_steps": next_steps.next_steps,
         "unrecorded": next_steps.unrecorded,
+        "continuing": next_steps.continuing,
+        "beside_plan": next_steps.beside_plan,
         "tone": story.tone(verdict),
         "headlines": story.headlines(verdict),
         "reasons": text.reasons(verdict),

@@ -1,11 +1,12 @@
-"""What to collect where a verdict names nothing, and how recorder dumps are had. Pure."""
+"""What a person can do: collect more where a verdict names nothing, get recorder dumps, continue a stopped process. Pure."""
 
 from __future__ import annotations
 
 from shlex import quote
 
 from analyzers.model.verdict import Verdict
-from service.reports.story import by_agents, of_fleet, plural_ranks
+from service.reports.hostlists import fold_hosts
+from service.reports.story import advice, by_agents, of_fleet, plural_ranks
 
 _PROBED = "PYTHONPATH=DIR torchrun … -m faulthound_probe train.py"
 _RECORDER = (
@@ -21,6 +22,33 @@ def unrecorded(verdict: Verdict) -> str:
         return ""
     open_still = verdict.abstained or verdict.action.kind == "probe"
     return f"no flight recorder could be asked: {_RECORDER}" if open_still else ""
+
+
+def continuing(verdict: Verdict) -> str:
+    """Return how a process that was found stopped is looked at and continued; empty where none is named."""
+    stopped = {root.root for root in verdict.roots if root.fault_class == "stopped"}
+    named = [one for one in verdict.culprits if one.root in stopped]
+    if not named:
+        return ""
+    nodes = fold_hosts([one.id for one in named if one.kind == "node"])
+    where = f"On {nodes}" if nodes else f"On the node of {plural_ranks(named[0].ranks, 4)}"
+    return (
+        "A person, a debugger or a scheduler may have stopped the process; then the machine is well. "
+        f"{where}, `ps -eo pid,stat,lstart,args` shows it with T, and `grep TracerPid /proc/PID/status` whether a debugger "
+        "holds it (0: none). If it was not stopped on purpose, `kill -CONT PID` lets it go on, and no restart is needed."
+    )
+
+
+def beside_plan(verdict: Verdict, kind: str) -> str:
+    """Say that the plan of this kind is the answer, where the verdict by itself advises something else."""
+    advised = advice(verdict)
+    if kind == "probe" == verdict.action.kind:
+        return advised
+    if kind == verdict.action.kind:
+        return ""
+    return (
+        f"Only this is proposed, for the reason above. Not proposed, though the verdict by itself advises it: {advised}"
+    )
 
 
 def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:

@@ -22,10 +22,12 @@ _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1
 _TONES = {"named": "red", "healthy": "green", "open": "yellow"}
 
 
-def render(verdict: Verdict, *, width: int = 80, color: bool = False, unicode: bool = True, plan: str = "") -> str:
+def render(
+    verdict: Verdict, *, width: int = 80, color: bool = False, unicode: bool = True, plan: tuple[str, str] | None = None,
+) -> str:  # fmt: skip
     """Return the verdict as text that ends in a newline; ``unicode`` False gives plain ASCII.
 
-    ``plan``: what is planned, in a sentence; it goes before what the verdict alone advises.
+    ``plan``: the kind of what is planned, and it in a sentence; it goes before what the verdict by itself advises.
     """
     page = _Page(max(NARROWEST, min(width, WIDEST)), color)
     headlines = story.headlines(verdict)
@@ -154,8 +156,10 @@ def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "!" if missing.matters else "-", f"{missing.what}{decides}"
 
 
-def _planned(verdict: Verdict, plan: str) -> Iterator[tuple[str, str]]:
-    yield "", f"{plan} By the verdict alone: {story.advice(verdict)}"
+def _planned(verdict: Verdict, plan: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    kind, said = plan
+    yield "", said
+    yield from (("", text) for text in (next_steps.beside_plan(verdict, kind), next_steps.continuing(verdict)) if text)
 
 
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -175,6 +179,8 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
             f" Expected loss {cost:g} GPU hours." if cost is not None else "")  # fmt: skip
     if not verdict.abstained:
         yield from (("-", sentence) for sentence in story.numeric_advice(verdict))
+    if how := next_steps.continuing(verdict):
+        yield "", how
 
 
 def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from sqlalchemy import update
 
@@ -14,7 +15,7 @@ from analyzers.remediation.messages import (
     Verified,
 )
 from service.clock import now
-from service.store.models import PageSession
+from service.store.models import Incident, PageSession
 from service.store.page_sessions import PageSessions
 from service.store.tokens import Bearer
 from tests.support.browser import Browser
@@ -53,6 +54,21 @@ def test_the_incident_says_what_is_planned_until_that_is_rejected(client: Client
 
     assert (f"What to do {DEED}." in planned, f"What to do {DEED}." in advised) == (True, False)
     assert (listed, client.get(f"/v1/incidents/{INCIDENT}").json()["plan"]) == ("evict", None)
+
+
+def test_a_closed_incident_keeps_the_plan_that_its_end_withdrew(client: Client, ann: Browser) -> None:
+    """An incident that closes withdraws what was proposed: the list, REST and the page keep the one answer."""
+    decide(ann, "reject", reason="not now")
+    other = msgspec.structs.replace(plan("rem-00000000000b"), kind="reattempt", nodes=())
+    happens(client, Proposed(incident=INCIDENT, plan=other))
+    shown = [client.get(f"/v1/incidents/{INCIDENT}").json()["plan"]]
+    happens(client, Proposed(incident=INCIDENT, plan=None, why="it moves again"))
+    with client.service.database.transaction() as session:
+        session.execute(update(Incident).where(Incident.id == INCIDENT).values(closed_at=now()))
+
+    listed = client.get("/v1/incidents").json()["items"][0]["plan"]
+    assert [*shown, client.get(f"/v1/incidents/{INCIDENT}").json()["plan"], listed] == ["reattempt"] * 3
+    assert "What was advised Start llama-405b (attempt 1) again as it is." in " ".join(page(ann).text.split())
 
 
 def test_who_has_not_signed_in_is_shown_no_form(client: Client) -> None:

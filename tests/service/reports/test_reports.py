@@ -294,3 +294,28 @@ def test_the_document_has_every_field_always() -> None:
 
     assert set(told) == set(Verdict.__struct_fields__)
     assert to_json(hang()) == to_json(hang())
+
+
+def stopped() -> Verdict:
+    """One rank of one node, whose process is stopped."""
+    return changed(hang(), roots=(msgspec.structs.replace(hang().roots[0], fault_class="stopped"),))
+
+
+def test_a_stopped_process_is_continued_by_hand() -> None:
+    """Where a process is stopped, the report says how that is looked at and ended; beside a plan too, never elsewhere."""
+    planned = ("reattempt", "Start llama-405b again as it is (rem-1, proposed).")
+    reports = [text.render(one, plan=how) for one, how in ((stopped(), None), (stopped(), planned), (hang(), None))]
+
+    assert ["`kill -CONT PID`" in " ".join(said.split()) for said in reports] == [True, True, False]
+    assert "kill -CONT PID" in report.page(stopped(), *NOBODY_KNOWN)
+
+
+def test_a_plan_is_the_one_answer() -> None:
+    """What the verdict by itself advises is said to be not proposed; where it is the same it is not repeated."""
+    other = " ".join(text.render(hang(), plan=("reattempt", "Start it again.")).split())
+    same = " ".join(text.render(hang(), plan=("evict", "Drain gpu-0413.")).split())
+
+    assert [("Not proposed" in said, "Evict node gpu-0413." in said) for said in (other, same)] == [
+        (True, True),
+        (False, False),
+    ]
