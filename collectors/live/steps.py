@@ -1,7 +1,8 @@
 """The job's own logs, as they grow: steps, exceptions, timeouts and exits.
 
-The logs are the files into which the training processes and their launcher write their output, and those that the
-configuration names. A line's rank is that of its prefix, or of the one process that writes the file.
+The logs are the files into which the training processes and their launcher write their output, themselves or through a pipe
+(``| tee log``), and those that the configuration names.
+A line's rank is that of its prefix, or of the one process that writes the file.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collectors.files.path_owner import whose
 from collectors.live import Cursor, NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
+from collectors.live.sources.piped_output import PipedOutput
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, key_of
 from collectors.records import LogEvent, Record, RoleState, Steps, Unread, block, column_bytes
@@ -37,6 +39,11 @@ QUIET_SECONDS = 2.0  # a log without new bytes for so long holds whole traceback
 ZONE_SECONDS = 900.0  # the clocks of all time zones differ by quarters of an hour
 WIDEST_ZONE_SECONDS = 14 * 3600.0
 STALE_SECONDS = 30.0  # a stamp may be older than its file by so much
+UNREAD = (
+    "no training process here writes its output into a file, itself or through a pipe, and no paths are given: write it into a"
+    " file (`> FILE`, or `| tee FILE` as the job's user), name its logs in `paths` of [collector.steps], or start the job with"
+    " the probe"
+)
 UNFINISHED = (b"Traceback (most recent call last):", b"Root Cause (first observed failure)", b"Failures:")
 
 
@@ -72,6 +79,7 @@ class JobLogs:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self.pipes = PipedOutput(host)
         self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES)
         self.processes: dict[int, TrainingProcess] = {}  # by pid, the ended ones too
         self.inner: dict[int, int] = {}  # pid → pid in its container, kept because an ended process does not show it
@@ -95,7 +103,7 @@ class JobLogs:
             del self.inner[oldest := next(iter(self.processes))], self.processes[oldest]
         files, read_at = self._files(), self.host.clock.now()
         if not files and not self.tails.files:
-            raise NothingToCollect("no training process here writes its output into a file, and no paths are given")
+            raise NothingToCollect(UNREAD)
         for chunk in self.tails.read(files):
             owner = self._writer(chunk)
             try:
@@ -122,11 +130,14 @@ class JobLogs:
         found: dict[str, tuple[str, str]] = {}
         writers: dict[str, list[TrainingProcess]] = {}
         launchers: dict[str, list[TrainingProcess]] = {}
-        for process in self.host.training():
-            for pid, heads in ((process.pid, writers), (launcher(self.host, process.pid), launchers)):
-                for key, name, path in self._outputs(pid):
+        started = [(process, launcher(self.host, process.pid)) for process in self.host.training()]
+        passing = {pid for process, above in started for pid in (process.pid, above) if pid}
+        for process, above in started:
+            for pid, heads in ((process.pid, writers), (above, launchers)):
+                for key, name, path in self._outputs(pid, passing):
                     found.setdefault(key, (name, path))
                     heads.setdefault(key, []).append(process)
+        self.pipes.settle()
         for key in found:
             seats = {(process.role, process.rank) for process in writers.get(key, ())}
             processes = tuple(writers.get(key) or launchers.get(key) or ())
@@ -134,12 +145,14 @@ class JobLogs:
         found.update(self._configured(found))
         return found
 
-    def _outputs(self, pid: int | None) -> Iterator[tuple[str, str, str]]:
+    def _outputs(self, pid: int | None, passing: set[int]) -> Iterator[tuple[str, str, str]]:
         for number in (1, 2) if pid else ():
             path = self.host.roots.proc / str(pid) / "fd" / str(number)
             with suppress(OSError):  # it has ended since
                 if (key := key_of(str(path))) is not None:
                     yield key, str(path.readlink()), str(path)
+                else:
+                    yield from self.pipes.files(pid, number, passing) if pid else ()
 
     def _configured(self, known: Iterable[str]) -> Iterator[tuple[str, tuple[str, str]]]:
         here = {process.rank for process in self.processes.values()}

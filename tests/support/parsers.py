@@ -18,6 +18,7 @@ from collectors.live import ras
 from collectors.live.sources import (
     job_files,
     kernel_sources,
+    piped_output,
     process_table,
     ranks,
     recorder_endpoints,
@@ -106,6 +107,12 @@ def _live() -> dict[str, Parser]:
         ),
         "launcher": (job_files._LAUNCHER.search, f"{sources}.job_files"),
         "status": (lambda data: job_files._NAMESPACED.search(data.decode(errors="replace")), f"{sources}.job_files"),
+        "users": (lambda data: job_files._USERS.search(data.decode(errors="replace")), f"{sources}.job_files"),
+        "pipe": (lambda data: piped_output._is_pipe(data.decode(errors="replace")), f"{sources}.piped_output"),
+        "flags": (
+            lambda data: piped_output._FLAGS.search(data.decode(errors="replace")),
+            f"{sources}.piped_output",
+        ),
         "stat": (process_stat.parse, "collectors.files.process_stat"),
         "tcp": (recorder_endpoints._LISTENING_TCP.findall, f"{sources}.recorder_endpoints"),
         "unix": (recorder_endpoints._LISTENING_UNIX.findall, f"{sources}.recorder_endpoints"),

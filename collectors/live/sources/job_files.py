@@ -18,6 +18,7 @@ _LAUNCHER = re.compile(
     rb"torchrun|torch[./]distributed[./](?:run|launch)|accelerate|deepspeed|(?:\A|[\0/])(?:srun|mpirun|mpiexec|prterun)\0"
 )
 _NAMESPACED = re.compile(r"^NSpid:\s+([\d\t ]+)", re.MULTILINE)
+_USERS = re.compile(r"^Uid:\s+(\d{1,10})\s+(\d{1,10})\s", re.MULTILINE)
 
 
 def owner(host: Host, pid: int) -> int | None:
@@ -25,6 +26,12 @@ def owner(host: Host, pid: int) -> int | None:
     with suppress(OSError):
         return (host.roots.proc / str(pid)).stat().st_uid
     return None
+
+
+def runs_as(host: Host, pid: int) -> int | None:
+    """Return the user that a process is of both in truth and in effect; None where these differ or are not shown."""
+    users = _USERS.search(text(host.roots.proc / str(pid) / "status") or "")
+    return int(users[1]) if users and users[1] == users[2] else None
 
 
 def launcher(host: Host, pid: int) -> int | None:

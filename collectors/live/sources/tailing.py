@@ -102,7 +102,7 @@ class Tails:
             return
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-            if _key(os.fstat(descriptor)) == key:
+            if key_in(os.fstat(descriptor)) == key:
                 self.files[key] = descriptor, name
             else:  # it was replaced meanwhile: the next run opens it
                 os.close(descriptor)
@@ -147,11 +147,12 @@ def _head(descriptor: int, size: int) -> int:
 def key_of(path: str) -> str | None:
     """Return the key of the regular file at a path, None for anything else: a pipe must not be held open."""
     with suppress(OSError):
-        return _key(os.stat(path))  # noqa: PTH116 (every file at every run)
+        return key_in(os.stat(path))  # noqa: PTH116 (every file at every run)
     return None
 
 
-def _key(status: os.stat_result) -> str | None:
+def key_in(status: os.stat_result) -> str | None:
+    """Return the key of the regular file that a status is of, None for anything else."""
     return f"{status.st_dev}:{status.st_ino}" if stat.S_ISREG(status.st_mode) else None
 
 
