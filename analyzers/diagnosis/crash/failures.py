@@ -80,6 +80,8 @@ class Failure:
             said = f"{last_name(event.exception)}: {message[0]}" if message else last_name(event.exception)
             inner = own_frame(event)
             return clip(said) + (f" in {inner.function} ({inner.file}:{inner.line})" if inner and inner.file else "")
+        if event.event == "oom_kill":
+            return clip(event.message or event.text)  # its line seldom gives the signal's number
         if event.signal is not None:
             return f"signal {event.signal}"
         return f"exit code {event.exit_code}" if event.exit_code is not None else clip(event.message or event.text)

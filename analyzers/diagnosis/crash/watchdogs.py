@@ -45,8 +45,10 @@ class _Counters:
 def counters(events: Iterable[LogEvent]) -> dict[str, _Counters]:
     """Sort the lines of watchdogs by communicator; "" holds those that name none. A local group number compares nothing."""
     found: dict[str, _Counters] = defaultdict(_Counters)
-    for event in _newest_burst(list(events)):
-        group = "0" if event.group in _WORLD else event.group or ""
+    newest = _newest_burst(list(events))
+    world = "" if _names_it_now_and_then(newest) else "0"
+    for event in newest:
+        group = world if event.group in _WORLD else event.group or ""
         if event.rank is None or group.startswith("local:") or (not group and _elsewhere(event)):
             continue
         of_group, rank = found[group], event.rank
@@ -61,6 +63,17 @@ def counters(events: Iterable[LogEvent]) -> dict[str, _Counters]:
             if value is not None and (rank not in mine or getattr(mine[rank], name) < value):
                 mine[rank] = event
     return dict(found)
+
+
+def _names_it_now_and_then(events: Sequence[LogEvent]) -> bool:
+    """Whether the world is the only named group and its lines lack a half of the comparison, which lines without a name have.
+
+    Of one version some lines name the group and others do not. Nearness decides for all of them then.
+    """
+    named = [event for event in events if event.group in _WORLD]
+    whole = any(one.sequence is not None for one in named) and any(one.last_enqueued is not None for one in named)
+    groups = {event.group for event in events}
+    return bool(named) and not whole and None in groups and groups <= _WORLD | {None}
 
 
 def _newest_burst(events: list[LogEvent]) -> list[LogEvent]:

@@ -15,7 +15,10 @@ import msgspec
 
 from collectors.formats import Damaged, Input, reader
 from collectors.formats.job_log.job_lines import Line
+from collectors.formats.job_log.job_log import JobLog
+from collectors.formats.job_log.log_marks import TROUBLE
 from collectors.formats.job_log.shapes import event, fate
+from collectors.formats.job_log.step_series import StepSeries
 from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record
 
@@ -51,15 +54,17 @@ def sniff(head: bytes, source: str) -> int:
 )
 def read(input: Input) -> Iterator[Record]:
     """Yield an exit for each process that did not end well; a zero is no event."""
+    log = JobLog(input, StepSeries(1))
     if input.head.lstrip().startswith(b"{"):
         found = _object(input)
     elif any(map(_is_heading, input.head.decode(errors="replace").splitlines())):
-        found = _accounting(input)
+        found = _accounting(input, log)
     else:
         found = _list(input)
     for each in found:
         if each.exit_code or each.signal or each.event != "exit":
             yield msgspec.structs.replace(each, source=f"{input.source}:{each.source}", node=each.node or input.node)
+    yield from log.events()
 
 
 def _object(input: Input) -> Iterator[LogEvent]:
@@ -84,7 +89,16 @@ def _list(input: Input) -> Iterator[LogEvent]:
             yield event(Line(number, text), "exit", rank=int(found[1]), **fields)
 
 
-def _accounting(input: Input) -> Iterator[LogEvent]:
+def _state(cell: str) -> str | None:
+    """Return what a state of Slurm's means; sacct cuts a long one off at its column's width: ``OUT_OF_ME+``."""
+    word = cell.split(" ", maxsplit=1)[0]
+    if not word.endswith("+"):
+        return _STATES.get(word)
+    return next((name for state, name in _STATES.items() if state.startswith(word[:-1])), None) if word[:-1] else None
+
+
+def _accounting(input: Input, log: JobLog) -> Iterator[LogEvent]:
+    """Yield the table's rows; what stands around the table goes to the log."""
     columns: list[tuple[str, int, int]] = []
     for number, text in lines(input.stream):
         if number > MAX_ROWS:
@@ -93,7 +107,8 @@ def _accounting(input: Input) -> Iterator[LogEvent]:
             columns = _columns(text)
             continue
         row = {name: value for (name, *_), value in zip(columns, _cells(text, columns), strict=False)}
-        if (name := _STATES.get(row.get("State", "").split(" ")[0].rstrip("+"))) is None:
+        if (name := _state(row.get("State", ""))) is None:
+            log.take(number, text, TROUBLE)
             continue
         if "." in row.get("JobID", row.get("JobIDRaw", "")) and name in {"cancelled", "preempted", "time_limit"}:
             continue  # a step repeats its job's state, or was ended by its own launcher

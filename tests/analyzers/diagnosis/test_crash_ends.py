@@ -119,3 +119,20 @@ def test_a_process_known_by_its_local_rank_is_no_rank_of_the_job(node: str | Non
     assert verdict.coverage.ranks_seen == 0
     named = story.headlines(verdict)[0].who
     assert named == ("Node gpu-7" if node else "Local rank 5")
+
+
+def test_memory_that_ran_out_is_told_in_the_words_of_the_log() -> None:
+    """Slurm's line gives no signal's number: none is told."""
+    verdict = verdict_on("srun: error: gpu-0107: task 19: Out Of Memory\n", load())
+
+    assert "signal" not in verdict.culprits[0].why
+    assert "Out Of Memory" in verdict.culprits[0].why
+
+
+def test_accounting_takes_no_verdict_away() -> None:
+    """The table beside srun's lines, its state cut off by the column's width: the same rank's memory, as without it."""
+    table = "JobID JobName State ExitCode NodeList\n5521.0 train OUT_OF_ME+ 0:125 gpu-[0105-0108]\n"
+    lines = "srun: error: gpu-0107: task 19: Out Of Memory\nsrun: error: gpu-0105: tasks 0-7: Terminated\n"
+
+    assert [one.ranks for one in verdict_on(lines + table, load()).culprits] == [(19,)]
+    assert verdict_on(table, load()).roots[0].fault_class == "host_oom"

@@ -99,6 +99,17 @@ def test_numbers_of_an_attempt_before_are_not_compared() -> None:
     assert named(unplaced(list(before))) == (1,)
 
 
+@pytest.mark.parametrize(("last", "culprits"), [(512, [(2,)]), (12, [])])
+def test_lines_that_name_the_world_compare_with_those_that_name_none(
+    last: int, culprits: list[tuple[int, ...]]
+) -> None:
+    """Three time out in 513, and only the fourth's line names the group: near numbers are of one, far ones are not."""
+    dump = LogEvent(source="2.log:1", event="watchdog_dump", rank=2, group="0", last_enqueued=last, last_completed=last)
+    found = unplaced([*(waits(rank, 513) for rank in (0, 1, 3)), dump])
+
+    assert [one.ranks for one in found.suspects] == culprits
+
+
 def test_a_report_of_who_did_not_join_is_used() -> None:
     """PyTorch's own comparison names rank 6; one that names nearly all of them means the one that is not named."""
     late = LogEvent(
