@@ -122,9 +122,15 @@ class Connection:
         return self._content(self._answer(method, path, **options))
 
     @contextmanager
-    def stream(self, path: str, **parameters: Any) -> Iterator[httpx.Response]:
-        """Give the answer to a GET while it arrives."""
-        with self._reaching(), self._client.stream("GET", path, params=_given(parameters)) as answer:
+    def stream(self, path: str, *, patient: bool = False, **parameters: Any) -> Iterator[httpx.Response]:
+        """Give the answer to a GET while it arrives. ``patient``: it rests between two parts, up to the default wait."""
+        import httpx
+
+        timeout = self._client.timeout
+        if patient and timeout.read is not None:
+            longest = max(TIMEOUT_SECONDS, timeout.read)
+            timeout = httpx.Timeout(connect=timeout.connect, read=longest, write=timeout.write, pool=timeout.pool)
+        with self._reaching(), self._client.stream("GET", path, params=_given(parameters), timeout=timeout) as answer:
             if answer.is_error:
                 answer.read()
             self._check(answer)
@@ -138,7 +144,7 @@ class Connection:
         from httpx_sse import EventSource
 
         try:
-            with self.stream("/v1/stream", after=after, wait_seconds=wait_seconds, job=job) as answer:
+            with self.stream("/v1/stream", patient=True, after=after, wait_seconds=wait_seconds, job=job) as answer:
                 yield after, None
                 for block in EventSource(answer).iter_sse():
                     if block.id.isascii() and block.id.isdecimal():

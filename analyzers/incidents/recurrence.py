@@ -42,7 +42,9 @@ def note_standstill(state: EngineState, incident: Incident, until: float | None 
     if view is None or incident.kind not in STANDSTILLS:
         return
     shown = {node for symptom in incident.symptoms for node in symptom.nodes}
-    nodes = incident.named or (tuple(sorted(shown)) if len(shown) <= MOST_NODES else ())
+    # Where a process dies, its node is only where it died, unless a verdict names it.
+    whose = shown if incident.kind != "crash" and len(shown) <= MOST_NODES else set[str]()
+    nodes = incident.named or tuple(sorted(whose))
     why: Why = "fault" if incident.shows == "fault" else "pause" if incident.shows == "pause" else "unknown"
     key = _key_of(incident)
     view.progress.standstills.put(Standstill(key=key, since=stopped_at(incident), until=until, why=why, nodes=nodes))
@@ -50,6 +52,8 @@ def note_standstill(state: EngineState, incident: Incident, until: float | None 
 
 def seen_before(state: EngineState, incident: Incident) -> dict[str, int]:
     """Return in how many earlier standstills of an incident's job each node showed up, in all attempts that are known."""
+    if incident.kind == "crash":  # it did not stand still
+        return {}
     views = [view for (job, _attempt), view in state.jobs.items() if job == incident.job]
     counts = sum((view.progress.standstills.counted(_key_of(incident)) for view in views), Counter[str]())
     return dict(sorted(counts.items()))
@@ -61,15 +65,12 @@ def with_count(verdict: Verdict, cut: Cut) -> Verdict:
     for index, one in enumerate(culprits):
         earlier = cut.seen.get(one.id, 0) if one.kind == "node" else 0
         if earlier:
-            culprits[index], item = _counted(one, earlier + 1, len(evidence) + 1)
+            culprits[index], item = _counted(one, earlier, len(evidence) + 1)
             evidence.append(item)
     return replace(verdict, culprits=tuple(culprits), evidence=tuple(evidence))
 
 
-def _counted(one: Culprit, times: int, number: int) -> tuple[Culprit, EvidenceItem]:
-    id = f"e{number}"
-    item = EvidenceItem(
-        id=id, text=f"seen {times} times on this node: the job stood still with {one.id} before, and went on by itself",
-        source="incidents", analyzer="recurrence",
-    )  # fmt: skip
-    return replace(one, why=f"{one.why}; seen {times} times on this node", evidence=(*one.evidence, id)), item
+def _counted(one: Culprit, earlier: int, number: int) -> tuple[Culprit, EvidenceItem]:
+    id, before = f"e{number}", f"{earlier} earlier standstill{'s' if earlier > 1 else ''} of this job"
+    item = EvidenceItem(id=id, text=f"{one.id} showed up in {before}", source="incidents", analyzer="recurrence")
+    return replace(one, why=f"{one.why}; its node showed up in {before}", evidence=(*one.evidence, id)), item

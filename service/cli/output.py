@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from analyzers.model.verdict import Verdict
 
 
+IDS = ("incident", "remediation")  # columns whose cells are copied: one that is broken over two lines cannot be
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     import msgspec
@@ -67,7 +70,7 @@ def rich_table(columns: Sequence[str], cells: Iterable[Sequence[str]]) -> Any:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in IDS)
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     return table

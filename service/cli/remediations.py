@@ -210,9 +210,11 @@ def _decided(connection: Connection, verb: str, id: str, reason: str | None, *, 
     Speech().note(f"{id}, {found['status']}, {_sure(found)} sure: {found['why']}")
     for obstacle in obstacles(found) if verb == "approve" else ():
         Speech().note(f"it cannot act now: {obstacle}")
-    consent.agreed(effect, yes=yes or dry_run)
     body, path = {} if reason is None else {"reason": reason}, resource("remediations", id, verb)
     with consent.as_shown(f"faulthound remediations show {id}"):
+        if not (yes or dry_run):
+            connection.post(path, body, tag, **consent.rehearsed(True))  # what is refused is not asked about
+        consent.agreed(effect, yes=yes or dry_run)
         answer = connection.post(path, body, tag, **consent.rehearsed(dry_run))
     if dry_run:
         consent.would(effect)

@@ -57,7 +57,9 @@ def screen(service: Row, found: Row, unmeasured: Sequence[str]) -> Iterator[str]
     yield f"agents      {sight['reporting']:,} of {sight['nodes']:,} nodes report{f'; {silent:,} SILENT' if silent else ''}"
     if not sight["nodes"]:
         yield f"            start one on a machine of the job: faulthound-agent run --service {service['url']}"
-    yield f"jobs        {len(found['jobs']):,} seen in the last minutes"
+    still = sum(_still(job, found["at"]) for job in found["jobs"])
+    seen = f"{len(found['jobs']) - still:,} seen in the last {STILL_SECONDS / 60:.0f} min"
+    yield f"jobs        {seen}{f'; {still:,} seen before that' if still else ''}"
     ordered = sorted(found["jobs"], key=lambda one: (not one["incidents"], _still(one, found["at"])))
     yield from _section([_job_line(one, found["at"]) for one in ordered], "faulthound jobs list")
     yield f"incidents   {found['open']:,} open"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from service.cli.speech import Speech
 from service.client import DEFAULT_URL, TIMEOUT_SECONDS, Connection, UserError, connected
 
 EPILOG = "The options of the service (--service, --token-file, --ca-file, --timeout): faulthound --help"
+_LISTS = re.compile(r"/v1/(incidents|remediations|jobs|nodes|tokens) lists")  # the service's words, for who uses REST
 _SERVICE: dict[str, tuple[Any, dict[str, Any]]] = {
     "service": (str, {
         "envvar": "FAULTHOUND_SERVICE", "metavar": "URL", "help": f"The service (FAULTHOUND_SERVICE, {DEFAULT_URL})."
@@ -126,7 +128,7 @@ def ending() -> Iterator[None]:
     try:
         yield
     except UserError as problem:
-        Speech().error(str(problem))
+        Speech().error(_LISTS.sub(r"`faulthound \1 list` lists", str(problem)))
         raise typer.Exit(code_of(problem)) from None
 
 

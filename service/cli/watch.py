@@ -27,7 +27,7 @@ def _watch(
     job: Annotated[str | None, typer.Option(metavar="JOB", help="Of this job only.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the events, a JSON object a line.")] = False,
 ) -> None:
-    """Watch incidents open, get their verdicts and close. Ctrl-C ends it; a restart of the service does not.
+    """Watch incidents open, get their verdicts and close. Ctrl-C ends it; a service that is away is waited for.
 
     A terminal shows the open incidents; a pipe gets a line for each event.
 
@@ -53,10 +53,10 @@ watch = with_service(_watch)
 def follow(connection: Connection, job: str | None, speech: Speech) -> Iterator[Event | None]:
     """Yield events without an end; None each time that the stream begins: what was shown may be old.
 
-    The first time the service must answer. Later it is asked again until it does, and no event is left out.
+    A service that does not answer, at first or later, is asked again until it does; no event of the time between is left out.
     """
     place: int | None = None
-    patience, begun = Patience(speech.note), False
+    patience = Patience(speech.note)
     while True:
         fresh = True
         try:
@@ -64,10 +64,8 @@ def follow(connection: Connection, job: str | None, speech: Speech) -> Iterator[
                 patience.back()
                 if fresh or event is not None:
                     yield event
-                place, fresh, begun = at, False, True
+                place, fresh = at, False
         except Unreachable as problem:
-            if not begun:
-                raise
             patience.away(problem)
         else:
             time.sleep(RETRY_SECONDS)  # the service has ended the stream

@@ -64,13 +64,15 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         ettr = downtime.ettr_of(*downtime.ledgers(session, job, now()))
     directory = service.roles.read(job)
     roles = sorted(directory.slots.values(), key=by_instance) if directory is not None else []
+    past = progress is not None and document.steps is not None and document.steps.at > progress.as_of
+    silent = now() - document.steps.at if document.steps and past else progress.silent_seconds if progress else 0.0
     recent = document.steps.recent_seconds if document.steps else ()
     twin = f"/v1/jobs/{quote(job, safe='/')}" if known else f"/v1/incidents?job={quote(job)}"
     return response(
         "job.html", twin, visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
         attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
-        progress=progress, ettr=ettr, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
+        progress=progress, past=past, silent_seconds=silent, ettr=ettr, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
         roles=roles[:MOST_ROLES], more_roles=len(roles) - MOST_ROLES,
         line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
     )  # fmt: skip

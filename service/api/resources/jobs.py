@@ -188,7 +188,9 @@ def found(session: Session, job: str) -> Job:
 
 def shown(service: Service, session: Session, job: str) -> JobDocument:
     """Return a job as the API and its page show it, or raise the problem that it is unknown."""
-    return msgspec.structs.replace(_document(session, found(session, job)), steps=steps_document(service, job))
+    document, steps = _document(session, found(session, job)), steps_document(service, job)
+    seen = document.last_seen_at if steps is None else max(document.last_seen_at, min(steps.at, now()))
+    return msgspec.structs.replace(document, steps=steps, last_seen_at=seen)
 
 
 def steps_document(service: Service, job: str) -> StepsDocument | None:

@@ -143,7 +143,10 @@ def jobs_seen(
 def _with_steps(job: RunningJob, steps: JobSteps | None) -> RunningJob:
     if steps is None:
         return job
-    return msgspec.structs.replace(job, step=steps.step, step_at=steps.at, step_seconds=steps.median_seconds)
+    seen = max(job.last_seen_at, min(steps.at, now()))
+    return msgspec.structs.replace(
+        job, last_seen_at=seen, step=steps.step, step_at=steps.at, step_seconds=steps.median_seconds
+    )
 
 
 def _sight(session: Session, at: float) -> Sight:

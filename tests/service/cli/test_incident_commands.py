@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import queue
@@ -18,11 +19,14 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from rich.console import Console
 
 from collectors.records import block
+from service.cli.incidents import INCIDENT_COLUMNS
+from service.cli.output import rich_table
 from service.cli.speech import Speech
 from service.cli.watch import follow, line_of
-from service.client import Event, Unreachable, connected
+from service.client import Connection, Event, connected
 from service.reports import history
 from service.reports.timeline_entries import entry_text
 from service.store import timeline
@@ -270,14 +274,44 @@ def until_heard(seen: queue.Queue[Any], act: Callable[[], None]) -> None:
     assert seen.get(timeout=SECONDS).kind == "symptom"
 
 
-def test_watch_says_that_nobody_is_there() -> None:
-    """A service that was never reached is no restart: it ends at once with 4 and names the address."""
-    done = faulthound("http://127.0.0.1:1", "watch")
+@pytest.mark.parametrize("reason", ["refused", "timed out"])
+def test_watch_waits_for_a_service_that_is_not_up_yet(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that does not answer at first is waited for as in a restart, and that is said once."""
+    said: list[str] = []
+    monkeypatch.setattr(Speech, "note", lambda _self, text: said.append(text))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    asked: list[float] = []
 
-    assert done.returncode == 4
-    assert "http://127.0.0.1:1" in done.stderr
-    with connected("http://127.0.0.1:1", None, None) as connection, pytest.raises(Unreachable):
-        next(follow(connection, None, Speech(quiet=True)))
+    def answers(request: httpx.Request) -> httpx.Response:
+        asked.append(request.extensions["timeout"]["read"])
+        if len(asked) < 3:
+            raise httpx.ConnectError(reason)
+        return httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=b"")
+
+    with httpx.Client(transport=httpx.MockTransport(answers), base_url="http://x", timeout=1.0) as client:
+        assert next(follow(Connection("http://x", client), None, Speech())) is None
+
+    assert len(said) == 2
+    assert (reason in said[0], said[1]) == (True, "the service answers again")
+    assert set(asked) == {30.0}  # a stream rests for longer than --timeout 1
+
+
+def test_an_id_is_not_broken_over_two_lines() -> None:
+    """In a terminal of 80 columns the other cells are folded, and the id can be copied."""
+    row = (
+        ID,
+        "2026-11-21 03:14:07 UTC",
+        "2026-11-21 03:24:07 UTC",
+        "hang",
+        "llama-405b",
+        "node gpu-0002 (rank 3)",
+        "97 %",
+        "evict",
+    )
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(rich_table(INCIDENT_COLUMNS, [row]))
+
+    assert ID in shown.getvalue()
 
 
 def test_a_line_is_one_line() -> None:

@@ -115,7 +115,19 @@ def test_a_decision_is_made(desk: Desk) -> None:
     assert (again.returncode, "is rejected (we test it)" in again.stderr) == (5, True)
 
 
-@pytest.mark.parametrize("verb", ["approve", "reject", "cancel", "undo"])
+def test_what_cannot_be_decided_is_not_asked_about(desk: Desk) -> None:
+    """Without --yes too a decision that comes too late, or too early, is refused with the state that the remediation has."""
+    ended, early = desk.proposed(), desk.proposed("gpu-0003", job="b")
+    desk.told("remediations", "cancel", ended, "--reason", "it runs", "--yes")
+
+    refused = desk.run("remediations", "approve", ended), desk.run("remediations", "undo", early, "--reason", "no")
+
+    assert [done.returncode for done in refused] == [5, 5]
+    assert ["--yes" in done.stderr for done in refused] == [False, False]
+    assert f"{ended} is cancelled (it runs)" in refused[0].stderr
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject", "cancel"])
 def test_nobody_is_asked_without_a_terminal(desk: Desk, verb: str) -> None:
     """Without --yes and without a terminal a decision is refused with 5, its effect is named, and nothing changes."""
     id = desk.proposed()

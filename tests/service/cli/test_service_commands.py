@@ -129,7 +129,7 @@ def test_agents_are_asked_and_awaited(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("jobs", "show", "none"), 5, "job none is unknown"),
+        (("jobs", "show", "none"), 5, "job none is unknown: `faulthound jobs list` lists"),
         (("nodes", "show", "../x"), 5, "does not exist"),
         (("jobs", "list", "--since", "yesterday"), 2, "write 10m, 2h ago, now or"),
         (("jobs", "collect", JOB, "--ranks", "3-1"), 2, "is no rank"),
