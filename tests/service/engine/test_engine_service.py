@@ -68,7 +68,7 @@ def test_a_judgement_is_published_with_all_that_readers_ask_for(bench: Bench) ->
         "evict",
         False,
     )
-    assert row.culprits == [{"kind": "node", "id": "gpu-0001", "ranks": [0], "probability": 0.97}]
+    assert row.culprits == [{"root": "r1", "kind": "node", "id": "gpu-0001", "ranks": [0], "probability": 0.97}]
     assert [(unfit.node, unfit.incident, unfit.action) for unfit in bench.all(UnfitNode)] == [
         ("gpu-0001", row.id, "evict")
     ]

@@ -94,7 +94,7 @@ def test_a_job_that_has_ended_has_no_bound(database: Database, capsys: pytest.Ca
         learned.write(session, learned.Learned().due(state, START + 130.0))
         shown = newest_progress(session, "run")
     assert shown is not None
-    print_progress(msgspec.to_builtins(shown))
+    print_progress(msgspec.to_builtins(shown), None)
 
     assert (shown.allowed_seconds is None, shown.ended_at == pytest.approx(START + 100.0)) == (ends, ends)
     assert shown.p99_seconds is not None
