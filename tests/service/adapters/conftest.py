@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import delete
 
+from service.client import Connection, connected
 from service.store.models import Alarm, Incident
 from tests.support.served import Client, served
 from tests.support.sinks import Receiver, happen, receiving
@@ -20,7 +22,21 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 @pytest.fixture
-def client(running: Client) -> Client:
+def client(tmp_path: Path) -> Iterator[Client]:
+    """Return a client of a new service without an engine."""
+    with served(tmp_path, engine=False) as client:
+        yield client
+
+
+@pytest.fixture
+def connection(client: Client) -> Iterator[Connection]:
+    """Return an adapter's connection."""
+    with connected(client.url, None, None) as connection:
+        yield connection
+
+
+@pytest.fixture
+def emptied(running: Client) -> Client:
     """Return a client of a service in which there is no incident and no alarm."""
     with running.service.database.transaction() as session:
         for model in (Incident, Alarm):

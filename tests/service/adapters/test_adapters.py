@@ -24,6 +24,12 @@ from tests.support.sinks import Receiver, adapter, begun, check_cloud_event, hap
 ID = "inc-0123456789ab"
 
 
+@pytest.fixture
+def client(emptied: Client) -> Client:
+    """Return a client of a service that the tests share."""
+    return emptied
+
+
 def from_here(client: Client, folder: Path) -> int:
     """Let an adapter begin with what happens from now on, though it is not there yet; return the place."""
     place: int = client.get("/v1/now").json()["stream_after"]

@@ -61,6 +61,12 @@ class Pager:
 
 
 @pytest.fixture
+def client(emptied: Client) -> Client:
+    """Return a client of a service that the tests share."""
+    return emptied
+
+
+@pytest.fixture
 def pager(client: Client, sink: Receiver, tmp_path: Path) -> Iterator[Pager]:
     """Return a pager."""
     with connected(client.url, None, None) as connection:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from analyzers.remediation.messages import Approve
 from service.adapters.scheduler import ClaimLoop, Keep, RoleWork
-from service.client import Connection, connected
+from service.client import Connection
 from service.clock import now
-from tests.support.served import Client, served
+from tests.support.served import Client
 from tests.support.slurm.proposals import Heard
 
 pytestmark = pytest.mark.system
@@ -51,20 +50,6 @@ class Roles:
     def state(self) -> str:
         """Return the states of the rollouts, one letter each."""
         return "".join(one["state"][0] for one in self.client.get(URL).json()["items"])
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a service without an engine."""
-    with served(tmp_path, engine=False) as client:
-        yield client
-
-
-@pytest.fixture
-def connection(client: Client) -> Iterator[Connection]:
-    """Return the adapter's connection."""
-    with connected(client.url, None, None) as connection:
-        yield connection
 
 
 def register(client: Client, instance: str, process: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ import pytest
 from analyzers.remediation.messages import RemediationTick
 from service.adapters.claims import HeldClaim
 from service.adapters.scheduler import ClaimLoop, Keep, NotHere, Placed, SchedulerAway, Work
-from service.client import Connection, connected
+from service.client import Connection
 from service.clock import now
-from tests.support.served import Client, served
+from tests.support.served import Client
 from tests.support.slurm.proposals import Heard, Shop
 
 pytestmark = pytest.mark.system
@@ -74,20 +74,6 @@ class Moving:
         self.keep()
         self.scheduler.job_on = [node for node in NODES if node not in self.scheduler.drained]
         return f"runs on {','.join(self.scheduler.job_on)}"
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a service without an engine."""
-    with served(tmp_path, engine=False) as client:
-        yield client
-
-
-@pytest.fixture
-def connection(client: Client) -> Iterator[Connection]:
-    """Return the adapter's connection."""
-    with connected(client.url, None, None) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,13 +24,6 @@ from tests.support.slurm.proposals import Heard, Shop
 pytestmark = pytest.mark.system
 
 NODES = ("gpu0", "gpu1", "gpu2")
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a service without an engine."""
-    with served(tmp_path, engine=False) as client:
-        yield client
 
 
 class Clock:
@@ -61,13 +54,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(claiming, "time", clock)
     return clock
-
-
-@pytest.fixture
-def connection(client: Client) -> Iterator[Connection]:
-    """Return a scheduler's connection."""
-    with connected(client.url, None, None) as connection:
-        yield connection
 
 
 def approved(client: Client, folder: Path) -> str:

@@ -6,8 +6,9 @@ nodes share is the machine below: its clock, its network. Its kernel log is nobo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.jobs import faults
@@ -54,10 +55,32 @@ class Farm:
                 if Path(f"/proc/{number}").exists() and not link.is_symlink():
                     with suppress(FileExistsError):  # several jobs settle at once
                         link.symlink_to(f"/proc/{number}")
+        self.drop_ended()
+
+    def drop_ended(self) -> None:
+        """Remove the processes that have ended."""
         for node in self.nodes:
             for link in self.proc(node).iterdir():
                 if link.name.isdigit() and not link.exists():
                     link.unlink(missing_ok=True)
+
+
+@contextmanager
+def settling(settle: Callable[[], None], every_seconds: float = 0.25) -> Iterator[None]:
+    """Keep process tables up to date: ``settle`` again and again, in a thread."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(every_seconds):
+            settle()
+
+    thread = threading.Thread(target=keep, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def parents_of_processes() -> dict[int, int]:

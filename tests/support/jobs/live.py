@@ -10,11 +10,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import httpx
 
 from tests.support.jobs import driver
 from tests.support.jobs.driver import START_SECONDS, STILL_SECONDS, Watch
-from tests.support.jobs.farm import Farm
+from tests.support.jobs.farm import Farm, settling
 from tests.support.jobs.job import Job
 from tests.support.jobs.scenarios import Scenario
 
@@ -31,7 +31,6 @@ JOB = "llama-8b"
 ANSWER_SECONDS = 30.0
 LISTENS_SECONDS = 120.0  # a service begins within two; not on a machine that has other things to do
 SHIP_SECONDS = 2.0  # of these agents: a test need not wait for the usual ten
-SETTLE_SECONDS = 0.25
 
 
 @dataclass
@@ -117,29 +116,14 @@ def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
     raise RuntimeError(f"the service did not say where it listens:\n{log.read_text(errors='replace')[-2000:]}")
 
 
-@contextmanager
-def settled(farm: Farm, job: Job) -> Iterator[None]:
-    """Keep the nodes' process tables up to date while the job runs."""
-    ended = threading.Event()
-
-    def keep() -> None:
-        while not ended.wait(SETTLE_SECONDS):
-            farm.settle(job)
-
-    thread = threading.Thread(target=keep, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def run(scenario: Scenario, folder: Path, *, probe: bool) -> Path:
     """Run one scenario below agents and return the bundle that is exported afterwards."""
     launcher = scenario.truth.launcher
     quick = ("--ship-seconds", str(SHIP_SECONDS))
-    with cluster(folder, scenario.nodes, *quick) as nodes, driver.running(scenario) as job, settled(nodes.farm, job):
+    with ExitStack() as stack:
+        nodes = stack.enter_context(cluster(folder, scenario.nodes, *quick))
+        job = stack.enter_context(driver.running(scenario))
+        stack.enter_context(settling(partial(nodes.farm.settle, job)))
         job.labels = {"FAULTHOUND_JOB": JOB, "FAULTHOUND_ATTEMPT": "1"}
         if probe:
             job.bring_probe()

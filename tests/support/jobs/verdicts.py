@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Semaphore
@@ -25,6 +26,7 @@ import httpx
 from tests.support.jobs import driver, faults, live
 from tests.support.jobs.collect import host_of
 from tests.support.jobs.driver import START_SECONDS, JobFailed, Watch
+from tests.support.jobs.farm import settling
 from tests.support.jobs.job import Job
 from tests.support.jobs.judged import EVICTIONS, complaints, complaints_about_nodes, innocents_evicted
 from tests.support.jobs.scenarios import Scenario, Topology
@@ -127,7 +129,7 @@ def run(nodes: live.Cluster, trial: Trial, folder: Path, alive: Semaphore) -> Ou
         with alive:
             begun_at = time.monotonic()
             job = stack.enter_context(driver.running(trial.scenario))
-            stack.enter_context(live.settled(nodes.farm, job))
+            stack.enter_context(settling(partial(nodes.farm.settle, job)))
             watch = _start(trial, job)
             _train(nodes, trial, job, watch)
             outcome.struck_at = _strike(job, watch)

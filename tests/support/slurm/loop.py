@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ import msgspec
 
 from analyzers.remediation.types import Remediation
 from tests.support.jobs import faults, live
+from tests.support.jobs.farm import settling
 from tests.support.remediation_rows import write_shadow_cases
 from tests.support.slurm.cluster import SlurmCluster, SlurmFailed, slurm
-from tests.support.slurm.settled import environment, settled
+from tests.support.slurm.settled import environment, settle
 
 TRAIN = Path(__file__).resolve().parents[1] / "jobs"
 RANKS = 3  # on four nodes: one is left to take an evicted one's place
@@ -162,7 +164,7 @@ def loop(folder: Path, mode: str = "automatic") -> Iterator[Loop]:
         cluster = stack.enter_context(slurm(folder / "slurm"))
         with environment(FAULTHOUND_POLICY=str(folder / "policy.toml")):
             nodes = stack.enter_context(live.cluster(folder / "cluster", cluster.nodes))
-        stack.enter_context(settled(nodes.farm, cluster))
+        stack.enter_context(settling(partial(settle, nodes.farm, cluster), 0.5))
         adapter = stack.enter_context(adapting(nodes.url, cluster, folder))
         yield Loop(cluster, nodes, adapter, folder)
 

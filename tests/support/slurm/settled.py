@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.support.jobs.farm import Farm
 from tests.support.slurm.cluster import SlurmCluster
-
-SETTLE_SECONDS = 0.5
 
 
 @contextmanager
@@ -29,25 +26,8 @@ def environment(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextmanager
-def settled(farm: Farm, cluster: SlurmCluster) -> Iterator[None]:
-    """Keep each node's process table to what Slurm has started there."""
-    ended = threading.Event()
-
-    def keep() -> None:
-        while not ended.wait(SETTLE_SECONDS):
-            _settle(farm, cluster)
-
-    thread = threading.Thread(target=keep, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _settle(farm: Farm, cluster: SlurmCluster) -> None:
+def settle(farm: Farm, cluster: SlurmCluster) -> None:
+    """Let what Slurm has started appear on its nodes; what has ended disappears."""
     mark = f"SLURM_CONF={cluster.variables['SLURM_CONF']}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -57,10 +37,7 @@ def _settle(farm: Farm, cluster: SlurmCluster) -> None:
             node = _value(told, b"SLURMD_NODENAME")
             if mark in told and node in farm.nodes:
                 (farm.proc(node) / entry.name).symlink_to(entry)
-    for node in farm.nodes:
-        for link in farm.proc(node).iterdir():
-            if link.name.isdigit() and not link.exists():
-                link.unlink(missing_ok=True)
+    farm.drop_ended()
 
 
 def _value(environment: Sequence[bytes], name: bytes) -> str:
