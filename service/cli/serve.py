@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from service.cli.verbs import ending
-from service.client import UserError
+from service.client import DEFAULT_URL, UserError
 
 
 def serve(
@@ -38,7 +38,7 @@ def serve(
       FAULTHOUND_DATABASE_URL=postgresql+psycopg://fh@db/fh faulthound serve
     """
     with ending():
-        from service.serving import CannotServe, run
+        from service.api.serving import CannotServe, run
         from service.settings import load
 
         try:
@@ -46,6 +46,6 @@ def serve(
         except ValueError as problem:
             raise UserError(str(problem)) from None
         try:
-            run(settings, announce=lambda text: print(text, flush=True))
+            run(settings, announce=lambda text: print(text, flush=True), default_url=DEFAULT_URL)
         except CannotServe as problem:
             raise UserError(str(problem)) from None

@@ -23,7 +23,6 @@ from service import packaged_knowledge
 from service.api.app import create_app
 from service.api.auth import is_loopback
 from service.api.protocol import protocol
-from service.client import DEFAULT_URL
 from service.engine.supervision import EngineProcess
 from service.logs import write_logs
 from service.settings import Settings
@@ -42,8 +41,8 @@ class CannotServe(Exception):
     """The service cannot start; the message gives the reason and the next step."""
 
 
-def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Raise ``CannotServe`` where it cannot begin."""
+def run(settings: Settings, *, announce: Callable[[str], None], default_url: str) -> None:
+    """Serve until SIGTERM or SIGINT; raise ``CannotServe`` where it cannot begin. ``default_url``: where clients look unasked."""
     try:
         write_logs(settings)
     except ValueError as problem:
@@ -57,8 +56,9 @@ def run(settings: Settings, *, announce: Callable[[str], None]) -> None:
         app = create_app(settings, EngineProcess(settings) if settings.engine else None)
         prepare_types()
         server = _Server(
-            _configuration(settings, app), app, lambda: _announce(settings, bound, announce, is_new=is_new)
-        )
+            _configuration(settings, app), app,
+            lambda: _announce(settings, bound, announce, default_url if is_new else None),
+        )  # fmt: skip
         with _GarbageCollector():
             server.run(sockets=[bound])
     except SystemExit:  # uvicorn's way to say that the application did not start
@@ -146,7 +146,9 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _announce(settings: Settings, bound: socket.socket, announce: Callable[[str], None], *, is_new: bool) -> None:
+def _announce(
+    settings: Settings, bound: socket.socket, announce: Callable[[str], None], default_url: str | None
+) -> None:
     """Report where the service listens and where its data is; until an agent has reported, what comes next."""
     host, port = bound.getsockname()[:2]
     scheme = "https" if settings.tls_key else "http"
@@ -154,8 +156,8 @@ def _announce(settings: Settings, bound: socket.socket, announce: Callable[[str]
     announce(f"Faulthound listens on {url}")
     # A URL without its password.
     announce(f"Its data is in {settings.data.absolute() if settings.file else repr(make_url(settings.url()))}")
-    if is_new:
-        other = "" if url == DEFAULT_URL else f" --service {url}"
+    if default_url is not None:
+        other = "" if url == default_url else f" --service {url}"
         announce("No agent has reported yet. Next, each in a terminal of its own:")
         announce(f"  {_program('faulthound-agent')} run --service {url}    reads this machine's jobs, and changes none")
         announce(f"  {_program('faulthound')} status{other}    shows whether they arrive, and what is not measured")
