@@ -7,9 +7,9 @@ submission may stay below the old one.
 
 from __future__ import annotations
 
-from analyzers.remediation.types import CHECKS, STOPS_NOTHING, Remediation, RemediationState
+from analyzers.remediation.types import CHECKS, STOPS_NOTHING, UNDER_WAY, Remediation, RemediationState
 
-UNSETTLED = frozenset({"executing", "verifying", "failed"})
+UNSETTLED = UNDER_WAY | {"failed"}
 """Nodes may be out, and the job was not seen to run without them."""
 SAME_ATTEMPT = frozenset({"reset_gpu", "restart_role"})
 """Kinds after which the same attempt may go on."""

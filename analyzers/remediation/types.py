@@ -34,6 +34,7 @@ CHECKS: frozenset[str] = frozenset({"probe", "replay"})
 WAITING: frozenset[str] = frozenset({"proposed", "approved"})
 UNBEGUN: frozenset[str] = WAITING | {"claimed"}
 CLAIMED: frozenset[str] = frozenset({"claimed", "executing"})
+UNDER_WAY: frozenset[str] = frozenset({"executing", "verifying"})  # begun, and its outcome is not known yet
 UNDOABLE: frozenset[str] = frozenset({"verifying", "done", "failed"})
 ENDED: frozenset[str] = frozenset({"done", "rejected", "failed", "expired", "cancelled", "undone"})
 WITHDRAWN: frozenset[str] = frozenset({"rejected", "expired", "cancelled"})  # ended, and nothing was done

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from sqlalchemy import ScalarSelect, Select, SQLColumnExpression, literal, select
-from sqlalchemy.orm import Session, defer
+from sqlalchemy import ScalarSelect, Select, select
+from sqlalchemy.orm import Session, aliased, defer
 
 from analyzers.model.doc import doc
 from analyzers.remediation.types import WITHDRAWN
@@ -72,6 +72,7 @@ class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
             "null: none. It goes before the verdict's action."
         ),
     ]
+    remediation: Annotated[str | None, doc("The id of that remediation.")]
 
 
 class SymptomDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,41 +155,40 @@ class _PublishedSummary(msgspec.Struct, frozen=True):
     action: _Action = _Action()
 
 
-def query() -> Select[Incident, float | None, str | None]:
-    """Return the query of incidents, their newest verdicts' instants and plans, without what only the engine needs."""
+def query() -> Select[Incident, float | None, str | None, str | None]:
+    """Return the query of incidents, their newest verdicts' instants, and their plans, without what only the engine needs."""
     newest = (Verdict.incident == Incident.id) & (Verdict.version == Incident.verdict_version)
-    light = select(Incident, Verdict.at, planned(Incident.id, Incident.closed_at.is_not(None))).options(
-        defer(Incident.state), defer(Incident.context)
-    )
-    return light.outerjoin(Verdict, newest)
+    light = select(Incident, Verdict.at, Remediation.id, Remediation.kind).outerjoin(Verdict, newest)
+    planned = light.outerjoin(Remediation, Remediation.id == _planned())
+    return planned.options(defer(Incident.state), defer(Incident.context))
 
 
-def planned(incident: SQLColumnExpression[str] | str, closed: SQLColumnExpression[bool]) -> ScalarSelect[str]:
-    """Return the kind of an incident's newest remediation; see ``service.reports.remediations.acting``."""
-    withdrawn = Remediation.status.in_(WITHDRAWN)
-    of = select(Remediation.kind).where(
-        Remediation.incident == incident, ~withdrawn | (closed & (Remediation.status != "rejected"))
-    )
-    return of.order_by(withdrawn, Remediation.proposed_at.desc(), Remediation.id.desc()).limit(1).scalar_subquery()
+def _planned() -> ScalarSelect[str]:
+    """Return the id of what is planned for an incident: its newest remediation that was not withdrawn.
+
+    An incident that closes withdraws what was proposed: that stays the answer that it had.
+    """
+    own = aliased(Remediation)
+    withdrawn, closed = own.status.in_(WITHDRAWN), Incident.closed_at.is_not(None)
+    of = select(own.id).where(own.incident == Incident.id, ~withdrawn | (closed & (own.status != "rejected")))
+    return of.order_by(withdrawn, own.proposed_at.desc(), own.id.desc()).limit(1).scalar_subquery()
 
 
-def summary(row: Incident, verdict_at: float | None, plan: str | None) -> IncidentSummary:
+def summary(row: Incident, verdict_at: float | None, remediation: str | None, plan: str | None) -> IncidentSummary:
     """Return an incident as a list shows it."""
-    return IncidentSummary(**_summary(row, verdict_at, plan))
+    return IncidentSummary(**_summary(row, verdict_at, remediation, plan))
 
 
 def document(session: Session, row: Incident) -> IncidentDocument:
     """Return an incident with all that hangs on it."""
-    versions = _versions(session, row.id)
-    verdict_at = next((one.at for one in versions if one.version == row.verdict_version), None)
     downtime = session.get(Downtime, row.id)
     feedback = select(Feedback).where(Feedback.incident == row.id).order_by(Feedback.id.desc()).limit(MOST_VERSIONS)
     return IncidentDocument(
-        **_summary(row, verdict_at, session.scalar(select(planned(row.id, literal(row.closed_at is not None))))),
+        **_summary(*session.execute(query().where(Incident.id == row.id)).one()),
         symptoms=tuple(known(SymptomDocument, one) for one in row.state.get("symptoms", ())),
         downtime=downtime_document(downtime) if downtime is not None else None,
         feedback=tuple(map(feedback_document, session.scalars(feedback))),
-        versions=versions,
+        versions=_versions(session, row.id),
     )
 
 
@@ -234,7 +234,7 @@ def known(type: type[Known], values: dict[str, Any]) -> Known:
     return msgspec.convert({name: value for name, value in values.items() if value is not None}, type)
 
 
-def _summary(row: Incident, verdict_at: float | None, plan: str | None) -> dict[str, Any]:
+def _summary(row: Incident, verdict_at: float | None, remediation: str | None, plan: str | None) -> dict[str, Any]:
     verdict = None
     if row.verdict_version and verdict_at is not None:
         verdict = VerdictSummary(
@@ -246,7 +246,7 @@ def _summary(row: Incident, verdict_at: float | None, plan: str | None) -> dict[
         "id": row.id, "kind": row.kind, "job": row.job, "attempt": row.attempt, "status": status,
         "opened_at": row.opened_at, "onset_at": row.onset_at, "closed_at": row.closed_at,
         "closed_because": row.closed_because, "merged_into": row.merged_into, "nodes": tuple(row.nodes),
-        "verdict": verdict, "plan": plan,
+        "verdict": verdict, "plan": plan, "remediation": remediation,
     }  # fmt: skip
 
 

@@ -67,8 +67,6 @@ def show(
       faulthound incidents show inc-0123456789ab
       faulthound incidents show inc-0123456789ab --json | jq .verdict.action
     """
-    from service.reports.remediations import acting
-
     found = connection.get(resource("incidents", incident))
     versions = list(connection.all(resource("incidents", incident, "verdicts")))
     document = None
@@ -77,8 +75,8 @@ def show(
     elif version is not None:
         raise UserError(f"incident {incident} has no version {version}: nothing was published yet")
     every = {"incident": found, "versions": versions, "verdict": document}
-    plans = connection.all("/v1/remediations", incident=incident) if found.get("plan") and version is None else ()
-    plan = acting(list(plans), closed=found["closed_at"] is not None)
+    remediation = found["remediation"] if version is None else None
+    plan = connection.find(resource("remediations", remediation)) if remediation else None
     return Answer(every, lambda: _print_incident(found, versions, document, plan))
 
 

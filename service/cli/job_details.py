@@ -11,17 +11,15 @@ from service.clock import now
 MOST_SHOWN = 8
 
 
-def print_progress(progress: dict[str, Any], step_at: float | None) -> None:
-    """Print the step times and bound, from which pauses they were learned, and the witnesses. ``step_at``: of the newest step."""
-    past = step_at is not None and step_at > progress["as_of"]  # then it has not seen that step
-    silent = now() - step_at if step_at is not None and past else progress["silent_seconds"]
+def print_progress(progress: dict[str, Any]) -> None:
+    """Print the step times and bound, from which pauses they were learned, and the witnesses."""
     p99, allowed, lines = progress["p99_seconds"], progress["allowed_seconds"], list[str]()
     if p99 is not None:
         lines.append(f"rhythm: p99 of a report's interval {p99:.1f} s, of {progress['intervals']} intervals")
     if progress["ended_at"] is not None:
         lines.append(f"its processes have ended: {shown_instant(progress['ended_at'])}")
     elif allowed is not None:
-        lines.append(f"bound: silent for {max(0.0, silent):.0f} s; {allowed:.0f} s are allowed now")
+        lines.append(f"bound: silent for {progress['silent_now_seconds']:.0f} s; {allowed:.0f} s are allowed now")
     lines += [f"pauses for {one['seconds']:.0f} s every {one['period']:,} steps" for one in progress["habits"]]
     print_lines(["", *lines, ""] if lines else [""])
     pauses = progress["pauses"][-MOST_SHOWN:]
@@ -32,8 +30,9 @@ def print_progress(progress: dict[str, Any], step_at: float | None) -> None:
         ]
         print_table(("pause until", "after step", "seconds", "learned"), cells)
         print_lines([""])
+    before = f"said at {shown_instant(progress['as_of'])}, before the newest step"
     print_table(
-        ("witness", f"said at {shown_instant(progress['as_of'])}, before the newest step" if past else "says", "at"),
+        ("witness", before if progress["is_outdated"] else "says", "at"),
         [(one["witness"], one["state"], shown_instant(one["at"])) for one in progress["witnesses"]],
     )
 

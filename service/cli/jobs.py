@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -21,7 +21,6 @@ from service.clock import now
 
 POLL_SECONDS = 1.0
 IDS_AT_ONCE = 100
-RUNNING_SECONDS = 600.0  # a job that was seen so lately runs; as on the page /jobs
 
 jobs = typer.Typer(no_args_is_help=True, help="List jobs, show one, and ask its agents for evidence.")
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
@@ -48,24 +47,17 @@ def list_jobs(
       faulthound jobs list --json | jq -r '.[].name'
     """
     rows = list(connection.all("/v1/jobs", limit, since=instant("--since", since, now())))
-    found = connection.get("/v1/now")
-    lately = {one["name"]: one for one in found["jobs"]}
-    troubled = {one["job"] for one in found["incidents"]}
-    return table(
-        rows, JOB_COLUMNS, lambda row: job_row({**row, **lately.get(row["name"], {})}, troubled, found["at"]), "name"
-    )
+    return table(rows, JOB_COLUMNS, job_row, "name")
 
 
 JOB_COLUMNS = ("job", "state", "step", "ranks", "last seen", "declared")
 
 
-def job_row(row: Mapping[str, Any], troubled: Collection[str], at: float) -> tuple[str, ...]:
-    """Return the cells of ``JOB_COLUMNS``. ``troubled``: the jobs with open incidents; ``at``: now."""
-    runs = at - row["last_seen_at"] < RUNNING_SECONDS
-    state = "in trouble" if row["name"] in troubled else "running" if runs else "not seen"
-    step, ranks = row.get("step"), row.get("world_size")
-    numbers = ("" if step is None else f"{step:,}", "" if ranks is None else f"{ranks:,}")
-    return row["name"], state, *numbers, shown_instant(row["last_seen_at"]), shown_instant(row["declared_at"])
+def job_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells of ``JOB_COLUMNS``."""
+    numbers = ("" if number is None else f"{number:,}" for number in (row["step"], row["world_size"]))
+    instants = (shown_instant(row["last_seen_at"]), shown_instant(row["declared_at"]))
+    return row["name"], row["state"].replace("_", " "), *numbers, *instants
 
 
 @command(jobs)
@@ -89,7 +81,7 @@ def show(connection: Connection, job: Job) -> Answer:
         if ettr is not None and ettr["cumulative"] is not None:
             _print_ettr(ettr)
         if progress is not None:
-            print_progress(progress, (document.get("steps") or {}).get("at"))
+            print_progress(progress)
         if roles is not None:
             print_roles(roles)
 

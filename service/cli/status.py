@@ -14,7 +14,6 @@ from service.client import Connection, Unreachable
 MOST_ROWS = 8  # of a section
 MOST_NAMED = 4  # jobs in a sentence
 BEHIND_SECONDS = 30.0  # of an engine that keeps up
-STILL_SECONDS = 180.0  # a job that was not seen for so long may have ended: it comes last, and misses no steps
 
 Row = Mapping[str, Any]
 
@@ -57,10 +56,10 @@ def screen(service: Row, found: Row, unmeasured: Sequence[str]) -> Iterator[str]
     yield f"agents      {sight['reporting']:,} of {sight['nodes']:,} nodes report{f'; {silent:,} SILENT' if silent else ''}"
     if not sight["nodes"]:
         yield f"            start one on a machine of the job: faulthound-agent run --service {service['url']}"
-    still = sum(_still(job, found["at"]) for job in found["jobs"])
-    seen = f"{len(found['jobs']) - still:,} seen in the last {STILL_SECONDS / 60:.0f} min"
-    yield f"jobs        {seen}{f'; {still:,} seen before that' if still else ''}"
-    ordered = sorted(found["jobs"], key=lambda one: (not one["incidents"], _still(one, found["at"])))
+    running = sum(job["runs"] for job in found["jobs"])
+    earlier = len(found["jobs"]) - running
+    yield f"jobs        {running:,} running{f'; {earlier:,} seen some minutes ago' if earlier else ''}"
+    ordered = sorted(found["jobs"], key=lambda one: (not one["incidents"], not one["runs"]))
     yield from _section([_job_line(one, found["at"]) for one in ordered], "faulthound jobs list")
     yield f"incidents   {found['open']:,} open"
     yield from _section([_incident_line(one) for one in found["incidents"]], "faulthound incidents list --status open")
@@ -89,28 +88,23 @@ def not_measured(found: Row) -> Iterator[str]:
         from service.reports.hostlists import fold_hosts
 
         yield f"silent nodes, whose agents do not report: {fold_hosts(silent)}"
-    running = [job for job in found["jobs"] if not _still(job, found["at"])]
-    if without := [str(job["name"]) for job in running if job.get("step") is None]:
+    if without := [str(job["name"]) for job in found["jobs"] if job["runs"] and job["step"] is None]:
         more = f" and {len(without) - MOST_NAMED:,} more" if len(without) > MOST_NAMED else ""
         yield f"steps, of {', '.join(without[:MOST_NAMED])}{more}: none was reported lately; a hang shows by other signs, later"
     for alarm in found["alarms"]:
         yield f"{alarm['kind']}: {alarm['text']}"
 
 
-def _still(job: Row, at: float) -> bool:
-    return bool(at - job["last_seen_at"] > STILL_SECONDS)
-
-
 def _job_line(job: Row, at: float) -> str:
     from service.reports.instants import span
 
     parts = [f"{job['world_size']:,} ranks"] if job["world_size"] is not None else []
-    if job.get("step") is None:
+    if job["step"] is None:
         parts.append("no steps reported")
     else:
         pace = "" if job["step_seconds"] is None else f", {job['step_seconds']:.3g} s a step"
         parts.append(f"step {job['step']:,} {span(at - job['step_at'])} ago{pace}")
-    if _still(job, at):
+    if not job["runs"]:
         parts.append(f"not seen for {span(at - job['last_seen_at'])}")
     return f"{job['name']}: {'; '.join([*parts, *job['incidents']])}"
 

@@ -20,7 +20,6 @@ from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Visitor
 from service.reports import history, html
-from service.reports.remediations import acting
 from service.store.models import TimelineEntry
 from service.store.models import Verdict as VerdictRow
 
@@ -41,7 +40,7 @@ def page(
         remedies = proposals.of_incident(service, session, now(), id)
         stopped = stops(session)
     versions = [msgspec.to_builtins(one) for one in reversed(incident.versions)]
-    chosen = acting([one.plan for one in remedies], closed=incident.status == "closed") if version is None else None
+    planned = incident.remediation if version is None else None
     # A reload would lose a reason that is being written.
     asks = visitor.signed_in and any(one.choices for one in remedies)
     return response(
@@ -49,7 +48,7 @@ def page(
         goes_on=incident.status == "open" and version is None and not asks, paused=paused, asks=asks, incident=incident,
         merged=incident.merged_into is not None, shown_version=number, columns=history.COLUMNS,
         versions=list(history.lines(map(history.of_summary, versions))), timeline=timeline[:MOST_HAPPENINGS],
-        acting=next((one for one in remedies if chosen is not None and one.plan["id"] == chosen["id"]), None),
+        acting=next((one for one in remedies if one.plan["id"] == planned), None),
         timeline_is_cut=len(timeline) > MOST_HAPPENINGS, instants=_instants(incident.downtime), remedies=remedies,
         **_shown(verdict),
     )  # fmt: skip

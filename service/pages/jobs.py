@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from service.api import fields
 from service.api import incident_documents as documents
+from service.api.job_rows import newest_jobs
 from service.api.resources import downtime, jobs
-from service.api.resources import now as current
 from service.api.resources.job_progress import newest_progress
 from service.api.state import service_of
 from service.clock import now
@@ -43,11 +43,10 @@ def jobs_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLRes
     """Show the jobs that are known, by name: their state, steps and open incidents."""
     service = service_of(request)
     with service.database.session() as session:
-        is_open = session.scalars(select(Incident).where(Incident.closed_at.is_(None))).all()
-        found, stopped = current.jobs_seen(service, session, 0.0, MOST_JOBS, is_open), stops(session)
+        found, stopped = newest_jobs(service, session, MOST_JOBS), stops(session)
     return response(
         "jobs.html", "/v1/jobs", visitor=visitor, stops=stopped, goes_on=True, paused=pause, jobs=found,
-        more=len(found) == MOST_JOBS, running_seconds=current.RUNNING_SECONDS,
+        more=len(found) == MOST_JOBS,
     )  # fmt: skip
 
 
@@ -60,19 +59,21 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         found = [documents.summary(*row) for row in session.execute(newest.limit(MOST_INCIDENTS))]
         known = session.get(Job, job) is not None or not found
         document = jobs.shown(service, session, job) if known else _forgotten(job, found)
-        places, stopped, progress = _places(session, job), stops(session), newest_progress(session, job)
+        places, stopped, progress = (
+            _places(session, job),
+            stops(session),
+            newest_progress(session, job, service.steps.find(job)),
+        )
         ettr = downtime.ettr_of(*downtime.ledgers(session, job, now()))
     directory = service.roles.read(job)
     roles = sorted(directory.slots.values(), key=by_instance) if directory is not None else []
-    past = progress is not None and document.steps is not None and document.steps.at > progress.as_of
-    silent = now() - document.steps.at if document.steps and past else progress.silent_seconds if progress else 0.0
     recent = document.steps.recent_seconds if document.steps else ()
     twin = f"/v1/jobs/{quote(job, safe='/')}" if known else f"/v1/incidents?job={quote(job)}"
     return response(
         "job.html", twin, visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
         attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
-        progress=progress, past=past, silent_seconds=silent, ettr=ettr, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
+        progress=progress, ettr=ettr, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
         roles=roles[:MOST_ROLES], more_roles=len(roles) - MOST_ROLES,
         line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
     )  # fmt: skip

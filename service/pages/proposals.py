@@ -55,7 +55,7 @@ def choices(one: Remediation) -> tuple[str, ...]:
     """Return what a person may decide about it now, as the words of its forms; the step has the last word."""
     if one.status == "proposed":
         return "approve", "reject", "hold"
-    if one.status in {"approved", "claimed"}:
+    if one.status in UNBEGUN:
         return "cancel", "hold"
     undoable = one.status in UNDOABLE and one.may_have_taken
     return ("undo",) if undoable and one.undo is None else ()

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from analyzers.remediation.guards import is_unseen
-from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, FleetFacts, JobFacts, Remediation
+from analyzers.remediation.types import CLAIMED, UNDER_WAY, UNDOABLE, WAITING, FleetFacts, JobFacts, Remediation
 from service.clock import PROCESS
 from service.remediation import node_records, role_facts, rows
 from service.store.models import Attempt, Execution, Incident, Job, Node, Placement, Token
@@ -22,7 +22,7 @@ RUNNING_SECONDS = 120.0  # an agent reports running jobs once a minute
 BELIEVED_SECONDS = 1_800.0  # for which a silent or queued job keeps its attempt against an attempt on fewer nodes
 DEFAULT_GPUS = 8
 PLACED_AFTER_SECONDS = 120.0  # a placement that begins this soon after a drain was started before it
-OUT = frozenset({"executing"}) | UNDOABLE  # with what has begun so, and was not undone, nodes are out
+OUT = UNDER_WAY | UNDOABLE  # with what has begun so, and was not undone, nodes are out
 
 
 def load_facts(session: Session, now: float, remediations: Collection[Remediation]) -> FleetFacts:

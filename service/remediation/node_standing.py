@@ -14,7 +14,7 @@ from analyzers.knowledge.convictions import Weights
 from analyzers.model.verdict import KEEPS_OUT
 from analyzers.remediation import burn_in
 from analyzers.remediation.node_history import DAY_SECONDS, NodeRecord, fault_probability, is_offender
-from analyzers.remediation.types import Remediation
+from analyzers.remediation.types import UNBEGUN, UNDER_WAY, Remediation
 from service.remediation import node_records, rows
 from service.store.models import Incident, UnfitNode
 
@@ -78,9 +78,9 @@ def _against(session: Session, now: float) -> _Against:
     for node, incident, why, at, until in session.execute(unfit_query(now)):
         against.suspected[node] = f"{incident}: {why}", at, until
     for one in rows.read_live(session).values():
-        if one.status in ("executing", "verifying") and one.kind in KEEPS_OUT:
+        if one.status in UNDER_WAY and one.kind in KEEPS_OUT:
             against.out.update(dict.fromkeys(one.out, one))
-        elif one.status in ("proposed", "approved", "claimed"):
+        elif one.status in UNBEGUN:
             reason = f"{one.id} ({one.status}): {one.why}", one.proposed_at, None
             for node in one.nodes:
                 against.suspected.setdefault(node, reason)

@@ -15,6 +15,7 @@ from analyzers.remediation.messages import Proposed, RemediationEvent
 from analyzers.remediation.policy import rule_for
 from analyzers.remediation.types import (
     ENDED,
+    UNDER_WAY,
     BreakerTrip,
     Execution,
     Freeze,
@@ -74,7 +75,7 @@ def parse_row(row: Row) -> Remediation | None:
 
 def read_under_way(session: Session, job: str) -> list[Remediation]:
     """Return what has begun for a job without an outcome yet."""
-    return list(_found(session, [(Row.job == job) & Row.status.in_(("executing", "verifying"))]).values())
+    return list(_found(session, [(Row.job == job) & Row.status.in_(UNDER_WAY)]).values())
 
 
 def read_one(session: Session, id: str) -> Remediation | None:

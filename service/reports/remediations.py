@@ -6,11 +6,10 @@ remediation as REST sends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from analyzers.model.verdict import KEEPS_OUT
-from analyzers.remediation.types import WITHDRAWN
 from service.reports.hostlists import fold_hosts
 from service.reports.instants import moment, rfc3339
 
@@ -71,17 +70,6 @@ def deciding(verb: str, plan: Plan, job_nodes: int | None = None) -> str:
     if verb == "approve":
         return deed(plan, job_nodes)
     return f"{verb.capitalize()} {plan['id']}, so that this is not done: {deed(plan, job_nodes)}"
-
-
-def acting(plans: Iterable[Plan], *, closed: bool) -> Plan | None:
-    """Return what is planned for an incident, of its remediations, the newest first; None: nothing.
-
-    An incident that closes withdraws what was proposed: that stays the answer that it had.
-    """
-    rows = list(plans)
-    standing_ones = [one for one in rows if one["status"] not in WITHDRAWN]
-    withdrawn = [one for one in rows if closed and one["status"] in WITHDRAWN and one["status"] != "rejected"]
-    return next(iter(standing_ones + withdrawn), None)
 
 
 def short(plan: Plan) -> str:

@@ -11,8 +11,11 @@ from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
+from analyzers.remediation.node_history import HOUR_SECONDS
+from analyzers.remediation.types import UNDER_WAY
 from service.api import auth, fields, paging
 from service.api.incident_documents import DowntimeDocument, downtime_document
+from service.api.job_rows import RUNNING_SECONDS
 from service.api.problems import documented
 from service.api.resources.jobs import found
 from service.api.routing import Router
@@ -21,10 +24,6 @@ from service.clock import now
 from service.remediation.rows import parse_row
 from service.store.models import Attempt, Downtime, Incident, Remediation
 from service.store.training_time import Span, TrainingTime, measure
-
-HOUR_SECONDS = 3_600.0
-UNDER_WAY = frozenset({"executing", "verifying"})
-STILL_SECONDS = 180.0  # an attempt seen so lately still runs: it is seen once a minute, and written within another
 
 router = Router("jobs")
 
@@ -107,7 +106,7 @@ def _attempts(session: Session, job: str, onsets: Sequence[float], at: float) ->
     for place, (since, last) in enumerate(seen):
         following = seen[place + 1].first_seen_at if place + 1 < len(seen) else at
         until = max([last, *(onset for onset in onsets if since <= onset <= following)])
-        found.append(Span(since, None if at - last <= STILL_SECONDS else until))
+        found.append(Span(since, None if at - last <= RUNNING_SECONDS else until))
     return found
 
 

@@ -16,7 +16,9 @@ from service.api.problems import documented, not_found
 from service.api.resources.jobs import found
 from service.api.routing import Router
 from service.api.state import service_of
+from service.clock import now
 from service.store.models import Progress
+from service.store.window.steps import JobSteps
 
 router = Router("jobs")
 
@@ -65,6 +67,10 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
     step: Annotated[int | None, doc("The newest step; null: none is reported.")]
     step_at: Annotated[float | None, doc("When it ended, UTC seconds.")]
     silent_seconds: Annotated[float, doc("For how long no step was reported, as far as the reporters were read.")]
+    is_outdated: Annotated[bool, doc("A newer step was reported since; all but silent_now_seconds is from before it.")]
+    silent_now_seconds: Annotated[
+        float, doc("The same as silent_seconds; where it is outdated, since that newer step.")
+    ]
     allowed_seconds: Annotated[
         float | None, doc("For how long no step may be reported now; null: there is no bound, or it has ended.")
     ]
@@ -85,22 +91,24 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
 )  # fmt: skip
 def get_progress(request: Request, job: fields.JobPath) -> ProgressDocument:
     """Show how the newest attempt of a job goes on: its rhythm and from what it was learned, the bound, the witnesses."""
-    with service_of(request).database.session() as session:
+    service = service_of(request)
+    with service.database.session() as session:
         found(session, job)
-        document = newest_progress(session, job)
+        document = newest_progress(session, job, service.steps.find(job))
     if document is None:
         raise not_found("progress", job, "the engine writes it within a minute of the job's first report")
     return document
 
 
-def newest_progress(session: Session, job: str) -> ProgressDocument | None:
-    """Return how the newest attempt of a job goes on, None where the engine has not written it yet."""
+def newest_progress(session: Session, job: str, steps: JobSteps | None) -> ProgressDocument | None:
+    """Return how the newest attempt of a job goes on, None where the engine has not written it yet. ``steps``: the newest."""
     newest = select(Progress).where(Progress.job == job).order_by(Progress.at.desc(), Progress.attempt.desc()).limit(1)
     row = session.scalar(newest)
-    return None if row is None else _document(None if row.attempt < 0 else row.attempt, row.at, row.document)
+    return None if row is None else _document(row, steps)
 
 
-def _document(attempt: int | None, at: float, known: dict[str, Any]) -> ProgressDocument:
+def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
+    known, newer_at = row.document, newest.at if newest is not None and newest.at > row.at else None
     steps: dict[str, Any] = known["progress"]
     standstills = msgspec.convert(steps["standstills"], tuple[StandstillDocument, ...])
     covering = [one for one in standstills if one.why != "pause"]
@@ -110,8 +118,10 @@ def _document(attempt: int | None, at: float, known: dict[str, Any]) -> Progress
 
     rows, ended_at = steps["rows"], known.get("ended_at")
     return ProgressDocument(
-        attempt=attempt, as_of=at, ended_at=ended_at, step=steps["step"], step_at=steps["at"],
-        silent_seconds=steps["silent_seconds"], allowed_seconds=None if ended_at else steps["allowed_seconds"],
+        attempt=None if row.attempt < 0 else row.attempt, as_of=row.at, ended_at=ended_at, step=steps["step"],
+        step_at=steps["at"], silent_seconds=steps["silent_seconds"], is_outdated=newer_at is not None,
+        silent_now_seconds=max(0.0, steps["silent_seconds"] if newer_at is None else now() - newer_at),
+        allowed_seconds=None if ended_at else steps["allowed_seconds"],
         median_seconds=steps["median_seconds"], p99_seconds=steps["p99_seconds"], intervals=steps["intervals"],
         by_chance_seconds=steps["by_chance_seconds"],
         habits=msgspec.convert(steps["habits"], tuple[HabitDocument, ...]),

@@ -15,6 +15,7 @@ from analyzers.model.doc import doc
 from service.api import auth, etags, fields, paging
 from service.api.auth import Caller
 from service.api.declaration import Declaration
+from service.api.job_rows import JobRow, JobSummary, job_rows, seen_at
 from service.api.problems import Problem, documented, not_found
 from service.api.routing import Router
 from service.api.state import Service, service_of
@@ -22,20 +23,11 @@ from service.clock import now
 from service.store import audit_log
 from service.store.models import Attempt, Job, Placement
 from service.store.placements import is_newest
+from service.store.window.steps import JobSteps
 
 MOST_ATTEMPTS = 100
 
 router = Router("jobs")
-
-
-class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A training job. Instants are UTC seconds."""
-
-    name: Annotated[str, doc("Its name.")]
-    first_seen_at: Annotated[float, doc("When an agent first saw it, or it was declared.")]
-    last_seen_at: Annotated[float, doc("When an agent last saw it.")]
-    declared_at: Annotated[float | None, doc("When its owner last declared it; null: it was only seen.")]
-    version: Annotated[int, doc("The version of the declaration: its ETag.")]
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,16 +84,16 @@ class RankDocument(msgspec.Struct, frozen=True, kw_only=True):
 @router.get("/v1/jobs", dependencies=[auth.READ])
 def list_jobs(
     request: Request, limit: paging.Limit = 100, after: paging.After = None, since: fields.Since = None
-) -> paging.Page[JobSummary]:
-    """List jobs by name; `since`: those that were seen after it."""
+) -> paging.Page[JobRow]:
+    """List jobs by name, with their state; `since`: those that were seen after it."""
     query = select(Job).order_by(Job.name).limit(limit + 1)
     if (last := paging.from_cursor(after, str)) is not None:
         query = query.where(Job.name > last)
     if since is not None:
         query = query.where(Job.last_seen_at >= since)
     with service_of(request).database.session() as session:
-        rows = session.scalars(query).all()
-        return paging.page(rows, limit, lambda job: job.name, lambda job: paging.from_row(job, JobSummary))
+        rows, following = paging.cut(session.scalars(query).all(), limit, lambda job: job.name)
+        return paging.Page(items=job_rows(service_of(request), session, rows), next=following)
 
 
 @router.get(
@@ -188,16 +180,12 @@ def found(session: Session, job: str) -> Job:
 
 def shown(service: Service, session: Session, job: str) -> JobDocument:
     """Return a job as the API and its page show it, or raise the problem that it is unknown."""
-    document, steps = _document(session, found(session, job)), steps_document(service, job)
-    seen = document.last_seen_at if steps is None else max(document.last_seen_at, min(steps.at, now()))
-    return msgspec.structs.replace(document, steps=steps, last_seen_at=seen)
+    row, steps = found(session, job), service.steps.find(job)
+    document = msgspec.structs.replace(_document(session, row), last_seen_at=seen_at(row, steps, now()))
+    return document if steps is None else msgspec.structs.replace(document, steps=_steps_document(steps))
 
 
-def steps_document(service: Service, job: str) -> StepsDocument | None:
-    """Return a job's newest steps, None where none was reported lately."""
-    steps = service.steps.find(job)
-    if steps is None:
-        return None
+def _steps_document(steps: JobSteps) -> StepsDocument:
     recent = steps.recent_seconds
     return StepsDocument(
         attempt=steps.attempt, step=steps.step, at=steps.at, median_seconds=steps.median_seconds,

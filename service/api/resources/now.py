@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -11,23 +10,23 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
+from analyzers.remediation.node_history import DAY_SECONDS
 from service.api import auth
 from service.api import incident_documents as shown
+from service.api.job_rows import JobRow, newest_jobs
 from service.api.resources.alarms import AlarmDocument, alarm_document
 from service.api.resources.nodes import REPORTING_SECONDS
 from service.api.routing import Router
 from service.api.state import Service, service_of
 from service.clock import now
 from service.store import incidents
-from service.store.models import Alarm, Attempt, Incident, Job, Node, TimelineEntry
-from service.store.window.steps import JobSteps
+from service.store.models import Alarm, Incident, Job, Node, TimelineEntry
 
 MOST_OPEN = 100
 MOST_CLOSED = 10
 MOST_JOBS = 200
 MOST_SILENT = 50
-RUNNING_SECONDS = 600.0  # a job that was seen so lately is shown
-DAY_SECONDS = 86_400.0
+SHOWN_SECONDS = 600.0  # a job that was seen so lately is shown
 
 router = Router("incidents")
 
@@ -40,21 +39,6 @@ class EngineDocument(msgspec.Struct, frozen=True, kw_only=True):
     ]
     lag_batches: Annotated[int, doc("Numbers between its place in the log and the log's end.")]
     lag_seconds: Annotated[float, doc("How long the oldest batch that it has not seen has waited.")]
-
-
-class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that was seen in the last minutes."""
-
-    name: Annotated[str, doc("Its name.")]
-    attempt: Annotated[int | None, doc("Its newest attempt; null: none was seen.")]
-    world_size: Annotated[int | None, doc("Ranks of that attempt; null: unknown.")]
-    last_seen_at: Annotated[float, doc("When an agent last saw it, UTC seconds.")]
-    incidents: Annotated[tuple[str, ...], doc("The ids of its open incidents.")]
-    step: Annotated[int | None, doc("Its newest step; null: none was reported lately.")] = None
-    step_at: Annotated[float | None, doc("When that was reported, UTC seconds.")] = None
-    step_seconds: Annotated[float | None, doc("The median time of its recent steps; null: too few were reported.")] = (
-        None
-    )
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +62,7 @@ class NowDocument(msgspec.Struct, frozen=True, kw_only=True):
         tuple[shown.IncidentSummary, ...], doc(f"The open incidents, the newest first, {MOST_OPEN} at most.")
     ]
     closed: Annotated[tuple[shown.IncidentSummary, ...], doc(f"The {MOST_CLOSED} that were closed last.")]
-    jobs: Annotated[tuple[RunningJob, ...], doc(f"The running jobs, by name, {MOST_JOBS} at most.")]
+    jobs: Annotated[tuple[JobRow, ...], doc(f"The jobs seen in the last minutes, by name, {MOST_JOBS} at most.")]
     sight: Annotated[Sight, doc("The nodes that report.")]
     alarms: Annotated[tuple[AlarmDocument, ...], doc("The raised alarms, the newest first.")]
 
@@ -111,42 +95,10 @@ def document(service: Service) -> NowDocument:
             open=session.scalar(select(func.count()).select_from(Incident).where(going_on)) or 0,
             incidents=tuple(shown.summary(*row) for row in open_now),
             closed=tuple(shown.summary(*row) for row in last),
-            jobs=jobs_seen(service, session, at - RUNNING_SECONDS, MOST_JOBS, [row[0] for row in open_now]),
+            jobs=newest_jobs(service, session, MOST_JOBS, Job.last_seen_at >= at - SHOWN_SECONDS),
             sight=_sight(session, at),
             alarms=tuple(map(alarm_document, alarms)),
         )
-
-
-def jobs_seen(
-    service: Service, session: Session, since: float, most: int, open_now: Sequence[Incident]
-) -> tuple[RunningJob, ...]:
-    """Return the jobs that were seen after an instant, by name: of more than ``most`` those that were seen last."""
-    recent = select(Job.name, Job.last_seen_at).where(Job.last_seen_at >= since)
-    rows = session.execute(recent.order_by(Job.last_seen_at.desc(), Job.name).limit(most))
-    seen = {row.name: row.last_seen_at for row in rows}
-    runs = select(Attempt.job, Attempt.number, Attempt.world_size).where(Attempt.job.in_(seen)).order_by(Attempt.number)
-    newest = {job: (number, size) for job, number, size in session.execute(runs)}
-    own: dict[str, list[str]] = {}
-    for incident in open_now:
-        own.setdefault(incident.job or "", []).append(incident.id)
-    return tuple(
-        _with_steps(
-            RunningJob(
-                name=name, attempt=newest.get(name, (None, None))[0], world_size=newest.get(name, (None, None))[1],
-                last_seen_at=seen[name], incidents=tuple(own.get(name, ())),
-            ), service.steps.find(name),
-        )
-        for name in sorted(seen)
-    )  # fmt: skip
-
-
-def _with_steps(job: RunningJob, steps: JobSteps | None) -> RunningJob:
-    if steps is None:
-        return job
-    seen = max(job.last_seen_at, min(steps.at, now()))
-    return msgspec.structs.replace(
-        job, last_seen_at=seen, step=steps.step, step_at=steps.at, step_seconds=steps.median_seconds
-    )
 
 
 def _sight(session: Session, at: float) -> Sight:

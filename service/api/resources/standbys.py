@@ -14,8 +14,8 @@ from analyzers.remediation import standbys
 from analyzers.remediation.node_history import DAY_SECONDS
 from analyzers.remediation.standbys import FleetRate
 from service.api import auth
+from service.api.job_rows import RUNNING_SECONDS
 from service.api.problems import documented
-from service.api.resources.downtime import STILL_SECONDS
 from service.api.routing import Router
 from service.api.state import Service, service_of
 from service.clock import now
@@ -113,7 +113,7 @@ def _size(nodes: int, rate: FleetRate) -> SizeDocument:
 
 
 def _jobs(session: Session, at: float, rate: FleetRate) -> list[JobStandbys]:
-    recent = select(Job.name).where(Job.last_seen_at >= at - STILL_SECONDS).order_by(Job.name).limit(MOST_JOBS)
+    recent = select(Job.name).where(Job.last_seen_at >= at - RUNNING_SECONDS).order_by(Job.name).limit(MOST_JOBS)
     found = []
     for name in session.scalars(recent).all():
         known = fleet_facts.load_job_facts(session, name)

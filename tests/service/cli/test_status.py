@@ -114,12 +114,13 @@ def test_nothing_is_said_to_be_unmeasured_that_is_measured() -> None:
         "step_at": 0.0,
         "step_seconds": 0.5,
         "last_seen_at": 0.0,
+        "runs": True,
         "incidents": [],
     }
 
     assert list(not_measured(now_document(jobs=[job]))) == []
     assert len(list(not_measured(now_document(jobs=[job | {"step": None}])))) == 1
-    assert list(not_measured(now_document(at=900.0, jobs=[job | {"step": None}]))) == []  # it has ended, it seems
+    assert list(not_measured(now_document(jobs=[job | {"step": None, "runs": False}]))) == []  # it has ended, it seems
     assert len(list(not_measured(now_document(engine=ENGINE | {"lag_seconds": 99.0})))) == 1
     assert len(list(not_measured(now_document(engine=ENGINE | {"standing": "down"})))) == 1
 
@@ -127,7 +128,8 @@ def test_nothing_is_said_to_be_unmeasured_that_is_measured() -> None:
 def test_many_of_a_kind_stay_one_screen() -> None:
     """A hundred jobs and incidents are some of each, how many more, and where they are listed; no agent: how to start one."""
     jobs = [
-        {"name": f"j{n}", "world_size": None, "step": None, "last_seen_at": -900.0, "incidents": []} for n in range(100)
+        {"name": f"j{n}", "world_size": None, "step": None, "last_seen_at": -900.0, "runs": False, "incidents": []}
+        for n in range(100)
     ]
     service = {"url": "http://127.0.0.1:4747", "ready": False, "why": "the disk is full"}
 
@@ -144,7 +146,8 @@ def test_what_runs_and_what_has_incidents_comes_before_what_ended() -> None:
     """Of more jobs than are shown, those not seen for minutes give way, in whatever order the service lists them."""
 
     def job(name: str, seen: float, *incidents: str) -> dict[str, Any]:
-        return {"name": name, "world_size": None, "step": None, "last_seen_at": seen, "incidents": list(incidents)}
+        own = {"last_seen_at": seen, "runs": seen > 0.0, "incidents": list(incidents)}
+        return {"name": name, "world_size": None, "step": None, **own}
 
     service = {"url": "http://127.0.0.1:4747", "ready": True, "why": ""}
     ended = [job(f"a{n}", 0.0) for n in range(9)]

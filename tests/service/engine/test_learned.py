@@ -15,6 +15,7 @@ from service.cli.job_details import print_progress
 from service.engine import learned
 from service.packaged_knowledge import load
 from service.store.database import Database
+from service.store.window.steps import JobSteps
 from tests.support.watched_jobs import START, WatchedJob, watched
 
 
@@ -92,10 +93,15 @@ def test_a_job_that_has_ended_has_no_bound(database: Database, capsys: pytest.Ca
     state.jobs["run", 0] = watched(job, 130.0)
     with database.transaction() as session:
         learned.write(session, learned.Learned().due(state, START + 130.0))
-        shown = newest_progress(session, "run")
-    assert shown is not None
-    print_progress(msgspec.to_builtins(shown), None)
+        shown = newest_progress(session, "run", None)
+        assert shown is not None
+        newer = newest_progress(session, "run", JobSteps(attempt=0, step=131, at=shown.as_of + 1.0, recent_seconds=()))
+    print_progress(msgspec.to_builtins(shown))
 
     assert (shown.allowed_seconds is None, shown.ended_at == pytest.approx(START + 100.0)) == (ends, ends)
     assert shown.p99_seconds is not None
+    assert (shown.is_outdated, shown.silent_now_seconds) == (False, shown.silent_seconds)
+    assert newer is not None
+    assert newer.is_outdated
+    assert newer.silent_now_seconds > newer.silent_seconds
     assert ("allowed now" in (said := capsys.readouterr().out), "have ended" in said) == (not ends, ends)

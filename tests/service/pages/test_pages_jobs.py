@@ -50,6 +50,9 @@ def test_jobs_are_listed_with_state_steps_and_incident(client: Client) -> None:
     rows = {row.partition("</a>")[0].rpartition(">")[2]: row for row in shown.split("<tr><td>")[1:]}
 
     assert sorted(rows) == ["finished", "llama", "run", "team/a &lt;script&gt;1&lt;/script&gt;"]
+    assert {one["name"]: one["state"] for one in client.get("/v1/jobs").json()["items"]} == {
+        "finished": "not_seen", "run": "running", "llama": "in_trouble", HOSTILE: "running",
+    }  # fmt: skip
     assert ">not seen</span>" in rows["finished"]
     assert ">running</span>" in rows["run"]
     assert [
