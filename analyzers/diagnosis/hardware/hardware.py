@@ -110,11 +110,11 @@ def _lost(window: Window) -> Iterator[KernelEvent]:
 
 def _without_handle(window: Window) -> Iterator[KernelEvent]:
     """Yield an event per GPU that nvidia-smi lists and cannot open; what the kernel says of that GPU says more."""
-    told: set[tuple[str | None, str]] = set()
+    seen: set[tuple[str | None, str]] = set()
     for state in window.records_of(DeviceState):
         key = (state.node, state.device)
-        if state.state == "unreadable" and state.pci and state.text == NO_HANDLE and key not in told:
-            told.add(key)
+        if state.state == "unreadable" and state.pci and state.text == NO_HANDLE and key not in seen:
+            seen.add(key)
             yield KernelEvent(
                 event="gpu_lost", pci=state.pci, text=state.text, source=state.source, node=state.node, at=state.at
             )

@@ -11,9 +11,8 @@ from analyzers.diagnosis.slow.situation import Situation
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect, Symptom
 
 WORTH = 1.10  # a kind of slowness that costs less than this is shown as evidence, and is no verdict
-LATENT = 1.01  # a worker that costs the job less does not slow it
 MOST_NAMED = 4  # more slow workers than this, or than a quarter of all, share a cause that is not one machine's
-FEWEST_STEPS, FEWEST_PEERS, FEWEST_TIMES = 3, 3, 4
+FEWEST_PEERS = 3
 PROVEN, LIKELY, DOUBTFUL = 0.92, 0.8, 0.6
 
 
@@ -37,31 +36,39 @@ def evidence_of(worker: Worker, text: str) -> Evidence:
     return Evidence(text=text, source=worker.source, rank=worker.rank)
 
 
+def suspect_of(worker: Worker, strength: float, why: str, node: str | None = None) -> Suspect:
+    """Return a worker as a suspect, by its rank or else by its name."""
+    ranks, name = ((), worker.name) if worker.rank is None else ((worker.rank,), "")
+    return Suspect(
+        kind="rank", strength=strength, why=why, ranks=ranks, node=node, name=name, evidence=(evidence_of(worker, why),)
+    )
+
+
 def node_of(seen: Situation, number: int) -> str | None:
     """Return the host of a worker, None where that is not known."""
     rank = seen.table.workers[number].rank
     return None if rank is None else seen.topology.nodes.get(rank)
 
 
-def told(seen: Situation) -> tuple[Evidence, ...]:
-    """Return what else the steps show, as sentences."""
+def with_costs(seen: Situation, *shown: Evidence) -> tuple[Evidence, ...]:
+    """Return evidence, and after it what each kind of slowness costs."""
     if seen.costs is None or seen.pipeline is None:
-        return ()
+        return shown
     source, parts = seen.table.workers[0].source, seen.costs.by_operation
     times = ", ".join(f"{name} {parts[name]:.2f}" for name in sorted(parts, key=lambda name: -parts[name])[:4])
-    shown = [
+    costs = [
         f"{_length(seen)} {seen.costs.ideal:.2f} times what it would with every operation as long as the mean of its kind",
         f"without slow workers, how many times as long a step takes by the unevenness of one operation: {times}",
     ]
     if len(seen.pipeline.stages) > 1:
         stages = ", ".join(f"{stage} {times:.2f}" for stage, times in sorted(seen.costs.by_stage.items())[:8])
-        shown.append(f"by that of one stage: {stages}")
+        costs.append(f"by that of one stage: {stages}")
     others = {
         "the split into stages": seen.costs.stages, "uneven microbatches": seen.costs.data, "links": seen.costs.links,
         "hosts that stall": seen.costs.stalls,
     }  # fmt: skip
-    shown.append("; ".join(f"by {name}: {times:.2f}" for name, times in others.items()))
-    return tuple(Evidence(text=one, source=source) for one in shown)
+    costs.append("; ".join(f"by {name}: {times:.2f}" for name, times in others.items()))
+    return (*shown, *(Evidence(text=one, source=source) for one in costs))
 
 
 def _length(seen: Situation) -> str:

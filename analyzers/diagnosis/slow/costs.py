@@ -22,7 +22,6 @@ Seconds = tuple[Floats, ...]
 class Costs:
     """Slowdowns by kind. ``ideal``: by all unevenness together; ``by_operation`` and ``by_stage``: by each alone."""
 
-    step_seconds: float
     ideal: float
     stages: float
     data: float
@@ -93,14 +92,12 @@ def even_data(pipeline: Pipeline) -> tuple[Seconds, float]:
     All operations on one microbatch, in all stages, take longer together where it is the microbatch that is long.
     """
     logs: dict[int, list[Floats]] = {}
-    effects = []
     for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True):
         with np.errstate(divide="ignore"):
             own = np.log(np.where(array > 0, array, np.nan))
         for operation in np.unique(keys[:, 0]):
             mine = keys[:, 0] == operation
             own[mine] -= median_of_known(own[mine].reshape(-1, own.shape[2]), axis=0)
-        effects.append(own)
         for key, one in zip(keys, own, strict=True):
             logs.setdefault(int(key[2]), []).append(one)
     agreed = {group: _mean(np.stack(found)) for group, found in logs.items()}
@@ -139,7 +136,7 @@ def measure(pipeline: Pipeline, table: OpTable) -> Costs:
     whole = float(pipeline.step_seconds(best).sum())
     no_stalls = tuple(np.zeros(array.shape) for array in pipeline.stalls)
     return Costs(
-        float(np.median(pipeline.base)), float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
+        float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
         pipeline.slowdown(even) if agreement >= AGREED else 1.0,
         _times(pipeline, pipeline.step_seconds(transfer={way: even_edges(one) for way, one in pipeline.transfer.items()})),
         _times(pipeline, pipeline.step_seconds(stalls=no_stalls)), _stalled(pipeline, table),

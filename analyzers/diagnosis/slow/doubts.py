@@ -80,8 +80,7 @@ def operations(seen: Situation, number: int) -> tuple[list[str], list[str]]:
     table, levels = seen.compute, seen.levels
     mine = (table.worker == number) & (table.step >= max(int(seen.outliers.changed_at[number]), 0))
     seconds, cell = table.seconds[mine], levels.cell[mine]
-    perwork = np.where(np.isfinite(table.work[mine]), seconds / table.work[mine], seconds)
-    rest = np.log(perwork) - levels.usual[cell] - levels.step_level[table.step[mine]]
+    rest = np.log(table.per_work[mine]) - levels.usual[cell] - levels.step_level[table.step[mine]]
     longer: list[str] = []
     usual: list[str] = []
     for code in np.unique(table.operation[mine]).tolist():

@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.diagnosis.slow.claim import (
-    evidence_of,
-    finding,
-    told,
-)
+from analyzers.diagnosis.slow.claim import evidence_of, finding, suspect_of, with_costs
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import Situation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
@@ -42,30 +38,24 @@ def unmeasured(why: str) -> Finding:
 def _healthy(seen: Situation) -> Finding:
     """Return that no kind of slowness costs the job much, and what was seen of it."""
     latent = tuple(_latent(seen, number) for number in seen.outliers.slow.tolist())
-    source = seen.table.workers[0]
     compared = int(np.count_nonzero(seen.levels.peers > 1))
     if not compared:
         return unmeasured("no two workers of the traces have the same duty: traces of more ranks would be comparable")
     spread_text = f"{float(np.exp(seen.outliers.spread) - 1):.1%}"
     if seen.outliers.spread > UNLIKE:
+        fault_class = "unlike_machines"
         text = f"the workers differ by {spread_text} and more for the same work, steadily, and none stands apart: unlike machines"
-        return finding(
-            "unlike_machines", "healthy", "none", evidence=(evidence_of(source, text), *told(seen)), rejected=latent
-        )
-    text = f"no worker of {len(seen.table.workers):,} takes longer than its peers, beyond {spread_text}, or longer than before"
-    if latent:
-        text = latent[0].why
-    fault_class = "latent_worker" if latent else "even_pace"
-    return finding(fault_class, "healthy", "none", evidence=(evidence_of(source, text), *told(seen)), rejected=latent)
+    elif latent:
+        fault_class, text = "latent_worker", latent[0].why
+    else:
+        fault_class = "even_pace"
+        workers = f"{len(seen.table.workers):,}"
+        text = f"no worker of {workers} takes longer than its peers, beyond {spread_text}, or longer than before"
+    shown = evidence_of(seen.table.workers[0], text)
+    return finding(fault_class, "healthy", "none", evidence=with_costs(seen, shown), rejected=latent)
 
 
 def _latent(seen: Situation, number: int) -> Suspect:
     worker, times = seen.table.workers[number], float(np.exp(seen.outliers.excess[number]))
     why = f"{worker.name} takes {times:.2f} times as long as its peers, and the job does not wait for it"
-    return Suspect(
-        kind="rank",
-        strength=0.1,
-        why=why,
-        ranks=() if worker.rank is None else (worker.rank,),
-        evidence=(evidence_of(worker, why),),
-    )
+    return suspect_of(worker, 0.1, why)

@@ -44,8 +44,7 @@ def measure(table: OpTable) -> Levels:
     keys = np.column_stack([duty[table.worker], table.operation, table.chunk])
     cells, cell = np.unique(keys, axis=0, return_inverse=True)
     cell = cell.ravel()
-    perwork = np.where(np.isfinite(table.work), table.seconds / table.work, table.seconds)
-    logs = np.log(perwork)
+    logs = np.log(table.per_work)
     # Each worker counts once, however many of its operations were recorded.
     own = grouped_median(logs, cell * count + table.worker, len(cells) * count).reshape(len(cells), count)
     usual = median_of_known(own, axis=1)

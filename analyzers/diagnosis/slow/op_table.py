@@ -79,26 +79,34 @@ class OpTable:
     seconds: Floats
     work: Floats
     unit: str = "s"
-    dropped: int = 0  # operations without a time that can be
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """Return what the operation of each name does."""
+        return [kind_of(name) for name in self.operations]
 
     @cached_property
     def kind(self) -> Ints:
         """Return what each operation does."""
-        kinds = np.array([kind_of(name) for name in self.operations], np.int64)
-        found: Ints = kinds[self.operation] if len(kinds) else np.zeros(0, np.int64)
+        found: Ints = np.array(self.kinds, np.int64)[self.operation]
         return found
+
+    @cached_property
+    def per_work(self) -> Floats:
+        """Return the seconds of each operation, in proportion to its work where that is known."""
+        return np.where(np.isfinite(self.work), self.seconds / self.work, self.seconds)
 
     def rows(self, mask: Mask) -> OpTable:
         """Return some of the operations, of all workers and steps."""
         cut = {name: getattr(self, name)[mask] for name in _ARRAYS}
-        return OpTable(self.workers, self.operations, self.steps, **cut, unit=self.unit, dropped=self.dropped)
+        return OpTable(self.workers, self.operations, self.steps, **cut, unit=self.unit)
 
 
 _ARRAYS = ("worker", "step", "operation", "microbatch", "chunk", "started", "seconds", "work")
 
 
 def tabulate(records: Sequence[OpTimings]) -> OpTable:
-    """Return all operations of the records; those without a duration above 0 are left out, and counted but for pauses."""
+    """Return all operations of the records; those without a duration above 0 are left out."""
     workers: dict[Worker, int] = {}
     names: dict[str, int] = {}
     parts: dict[str, list[NDArray[np.generic]]] = {name: [] for name in ("worker", *OP_COLUMNS)}
@@ -138,9 +146,6 @@ def _ordered(
     seconds = joined["duration"].astype(np.float64)
     with np.errstate(invalid="ignore"):
         sound = np.isfinite(seconds) & (seconds > 1e-12) & (seconds <= 1e9) & (joined["operation"] >= 0)
-    zero = seconds == 0
-    pauses = np.isin(joined["operation"], [code for code, name in enumerate(names) if kind_of(name) == PAUSE])
-    dropped = int(np.count_nonzero(~sound & ~(zero & pauses)))
     joined = {name: column[sound] for name, column in joined.items()}
     steps, step = np.unique(joined["step"].astype(np.int64), return_inverse=True)
     started = joined["started"].astype(np.float64)
@@ -151,7 +156,7 @@ def _ordered(
     taken = {name: joined[name].astype(np.int64)[order] for name in ("worker", "operation", "microbatch", "chunk")}
     return OpTable(
         workers, names, steps, step=step[order], started=started[order], seconds=seconds[sound][order],
-        work=work[order], **taken, unit=unit, dropped=dropped,
+        work=work[order], **taken, unit=unit,
     )  # fmt: skip
 
 

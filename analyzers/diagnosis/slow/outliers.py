@@ -26,15 +26,13 @@ class Outliers:
     """``slow``: workers above their peers. ``open``: those of which one is, and the evidence does not decide which.
 
     ``excess``: the logarithm of how many times as long as the peers each worker takes. ``changed_at``: the index of the step
-    since which a worker has been slower than before, -1 for none. ``margin``: how many times its bound the excess is.
-    ``spread``: of the levels of all workers.
+    since which a worker has been slower than before, -1 for none. ``spread``: of the levels of all workers.
     """
 
     slow: Ints
     open: tuple[Ints, ...]
     excess: Floats
     changed_at: Ints
-    margin: Floats
     spread: float
 
 
@@ -51,7 +49,7 @@ def find(levels: Levels, *, by_past_alone: bool = False) -> Outliers:
     level = _current(levels, changed_at)
     if by_past_alone:
         slow = changed & (2 * np.count_nonzero(changed) < len(level))
-        return Outliers(np.flatnonzero(slow), (), np.where(slow, size, 0.0), changed_at, size / LEAST_CHANGE, wide)
+        return Outliers(np.flatnonzero(slow), (), np.where(slow, size, 0.0), changed_at, wide)
     above = compared & (level > bound)
     above |= changed & (level > np.maximum(LEAST, TIMES_BOTH * np.hypot(wide, levels.noise)))
     open_sets = []
@@ -64,7 +62,7 @@ def find(levels: Levels, *, by_past_alone: bool = False) -> Outliers:
             above[members] = False
             open_sets.append(undecided)
     excess = np.where(above, _excess(levels, level, above), 0.0)
-    return Outliers(np.flatnonzero(above), tuple(open_sets), excess, changed_at, level / bound, wide)
+    return Outliers(np.flatnonzero(above), tuple(open_sets), excess, changed_at, wide)
 
 
 def _current(levels: Levels, changed_at: Ints) -> Floats:

@@ -39,11 +39,6 @@ class Situation:
         """Return how long each step took, by its workers' own clocks; NaN where no start is known."""
         return span(self.table)
 
-    @property
-    def steps(self) -> int:
-        """Return how many steps the trace has."""
-        return len(self.table.steps)
-
 
 def span(table: OpTable) -> Floats:
     """Return each step's length: the longest that a worker took by its own clock, from its first start to its last end."""

@@ -18,13 +18,14 @@ from analyzers.diagnosis.slow.claim import (
     finding,
     node_of,
     percent,
-    told,
+    suspect_of,
+    with_costs,
 )
 from analyzers.diagnosis.slow.op_table import LOADER
 from analyzers.diagnosis.slow.since import risen
 from analyzers.diagnosis.slow.situation import Situation
 from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, even_edges
-from analyzers.model.finding import Cause, Evidence, Finding, Suspect
+from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 
 LINK_TIMES = 1.5  # a transfer that takes less than this times the others' is none of a slow link
 ONE_HOST = 0.7  # one host's share of what all stalls cost, for the stalls to be its own
@@ -53,7 +54,7 @@ def long_stage(seen: Situation) -> Iterator[Finding]:
         return
     shown = Evidence(text=f"{where}, on all {replicas} replicas alike; {price}", source=source.source)
     suspect = Suspect(kind="stage", strength=PROVEN, why=shown.text, name=str(longest), evidence=(shown,))
-    yield finding("slow_stage", "slow", "imbalance", suspect, evidence=(shown, *told(seen)), costs=seen.costs.stages)
+    yield finding("slow_stage", "slow", "imbalance", suspect, evidence=with_costs(seen, shown), costs=seen.costs.stages)
 
 
 def _loads(seen: Situation) -> dict[int, float]:
@@ -76,7 +77,7 @@ def uneven_data(seen: Situation) -> Iterator[Finding]:
     shown = Evidence(text=text, source=source.source)
     why = f"{text}: their sequence lengths differ, or what experts get"
     suspect = Suspect(kind="data", strength=LIKELY, why=why, evidence=(shown,))
-    yield finding("slow_data", "slow", "data", suspect, evidence=(shown, *told(seen)), costs=seen.costs.data)
+    yield finding("slow_data", "slow", "data", suspect, evidence=with_costs(seen, shown), costs=seen.costs.data)
 
 
 def slow_links(seen: Situation) -> Iterator[Finding]:
@@ -110,7 +111,7 @@ def slow_links(seen: Situation) -> Iterator[Finding]:
             Suspect(kind="link", strength=LIKELY, why=shown.text, ranks=ranks, name=where, evidence=(shown,))
         )
     if suspects:
-        first = (suspects[0].evidence[0], *told(seen))
+        first = with_costs(seen, suspects[0].evidence[0])
         yield finding("slow_link", "slow", "network", *suspects, together=True, evidence=first, costs=seen.costs.links)
 
 
@@ -119,25 +120,21 @@ def stalled_hosts(seen: Situation) -> Iterator[Finding]:
     if seen.costs is None or seen.costs.stalls < WORTH:
         return
     number, alone = seen.costs.stalled
-    filler, kind, _ = stalls.filled_by(seen.table)
+    filler, kind = stalls.filled_by(seen.table)
     price = f"without that a step would be {percent(seen.costs.stalls)} shorter"
     filled = f", in {filler} for the most part" if filler else ""
     if number >= 0 and np.log(alone) > ONE_HOST * np.log(seen.costs.stalls):
         worker = seen.table.workers[number]
-        shown = evidence_of(worker, f"the host of {worker.name} lets its device wait in every step{filled}; {price}")
-        suspect = Suspect(
-            kind="rank", strength=DOUBTFUL, why=shown.text, ranks=() if worker.rank is None else (worker.rank,),
-            name=worker.name if worker.rank is None else "", node=node_of(seen, number), evidence=(shown,),
-        )  # fmt: skip
-        cause: Cause = "storage" if kind == LOADER else "unknown"
-        fault_class = "slow_loader" if kind == LOADER else "slow_host"
-        yield finding(fault_class, "slow", cause, suspect, evidence=(shown, *told(seen)), costs=seen.costs.stalls)
-        return
-    text = f"hosts let their devices wait in some steps, not always the same ones{filled}; {price}"
-    shown = Evidence(text=text, source=seen.table.workers[0].source)
+        why = f"the host of {worker.name} lets its device wait in every step{filled}; {price}"
+        suspect = suspect_of(worker, DOUBTFUL, why, node_of(seen, number))
+        claimed: tuple[str, Cause] = ("slow_host", "unknown")
+    else:
+        why = f"hosts let their devices wait in some steps, not always the same ones{filled}; {price}"
+        shown = Evidence(text=why, source=seen.table.workers[0].source)
+        of_kind: Kind = "storage" if kind == LOADER else "code"
+        suspect = Suspect(kind=of_kind, strength=DOUBTFUL, why=why, evidence=(shown,))
+        claimed = ("slow_pauses", "code")
     if kind == LOADER:
-        suspect = Suspect(kind="storage", strength=DOUBTFUL, why=text, evidence=(shown,))
-        yield finding("slow_loader", "slow", "storage", suspect, evidence=(shown, *told(seen)), costs=seen.costs.stalls)
-        return
-    suspect = Suspect(kind="code", strength=DOUBTFUL, why=text, evidence=(shown,))
-    yield finding("slow_pauses", "slow", "code", suspect, evidence=(shown, *told(seen)), costs=seen.costs.stalls)
+        claimed = ("slow_loader", "storage")
+    evidence = with_costs(seen, *suspect.evidence)
+    yield finding(claimed[0], "slow", claimed[1], suspect, evidence=evidence, costs=seen.costs.stalls)

@@ -10,9 +10,6 @@ from analyzers.diagnosis.slow import outliers
 from analyzers.diagnosis.slow.claim import (
     DOUBTFUL,
     FEWEST_PEERS,
-    FEWEST_STEPS,
-    FEWEST_TIMES,
-    LATENT,
     LIKELY,
     MOST_NAMED,
     PROVEN,
@@ -21,7 +18,8 @@ from analyzers.diagnosis.slow.claim import (
     finding,
     node_of,
     percent,
-    told,
+    suspect_of,
+    with_costs,
 )
 from analyzers.diagnosis.slow.doubts import compared, doubt, of_one_kind, several
 from analyzers.diagnosis.slow.situation import Situation
@@ -29,6 +27,8 @@ from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
 
 ALWAYS = 0.8  # a machine that is slow is so in this share of its steps
+LATENT = 1.01  # a worker that costs the job less does not slow it
+FEWEST_STEPS, FEWEST_TIMES = 3, 4
 
 
 def slow_workers(seen: Situation) -> Iterator[Finding]:
@@ -51,7 +51,7 @@ def slow_workers(seen: Situation) -> Iterator[Finding]:
     suspects = tuple(_suspect(seen, number) for number in slow)
     evidence = tuple(one for suspect in suspects for one in suspect.evidence[:1])
     yield finding(
-        "slow_worker", "slow", "machine", *suspects, together=True, evidence=(*evidence, *told(seen)),
+        "slow_worker", "slow", "machine", *suspects, together=True, evidence=with_costs(seen, *evidence),
         costs=seen.together or 1.0, victims=_victims(seen, slow),
     )  # fmt: skip
 
@@ -102,11 +102,7 @@ def _suspect(seen: Situation, number: int) -> Suspect:
     said = f"{worker.name} takes {times:.2f} times as long for the same work as {against}{since}"
     price = f"this costs the job {percent(cost)} of every step" if seen.pipeline is not None else ""
     why = "; ".join(part for part in (said, price, doubt) if part)
-    return Suspect(
-        kind="rank", strength=strength, why=why, ranks=() if worker.rank is None else (worker.rank,),
-        node=node_of(seen, number),
-        name=worker.name if worker.rank is None else "", evidence=(evidence_of(worker, why),),
-    )  # fmt: skip
+    return suspect_of(worker, strength, why, node_of(seen, number))
 
 
 def _since(seen: Situation, number: int) -> str:
@@ -145,7 +141,7 @@ def _many(seen: Situation, slow: list[int]) -> Finding:
     text = f"{len(slow):,} of {len(seen.table.workers):,} workers take longer than their peers, such as {names}"
     missing = "what these workers share: rack, power, cooling, switch, model of device, or their part of the data"
     return finding(
-        "slow_together", "slow", "unknown", evidence=(evidence_of(seen.table.workers[slow[0]], text), *told(seen)),
+        "slow_together", "slow", "unknown", evidence=with_costs(seen, evidence_of(seen.table.workers[slow[0]], text)),
         missing=(missing,), costs=seen.together or 1.0,
     )  # fmt: skip
 

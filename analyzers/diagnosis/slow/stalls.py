@@ -87,12 +87,9 @@ def _whole(table: OpTable, rows: Ints, place: Ints) -> Mask:
     return whole
 
 
-def filled_by(table: OpTable) -> tuple[str, int, float]:
-    """Return the pause or loader that takes most time: its name, its kind and its seconds in all; "" where there is none."""
-    best = ("", -1, 0.0)
-    for code, name in enumerate(table.operations):
-        mine = table.operation == code
-        kind = int(table.kind[mine][0]) if mine.any() else -1
-        if kind in (PAUSE, LOADER) and (seconds := float(table.seconds[mine].sum())) > best[2]:
-            best = (name, kind, seconds)
-    return best
+def filled_by(table: OpTable) -> tuple[str, int]:
+    """Return the pause or loader that takes most time: its name and its kind; "" where there is none."""
+    total = np.bincount(table.operation, table.seconds, len(table.operations))
+    candidates = [code for code, kind in enumerate(table.kinds) if kind in (PAUSE, LOADER) and total[code] > 0]
+    best = max(candidates, key=lambda code: total[code], default=-1)
+    return ("", -1) if best < 0 else (table.operations[best], table.kinds[best])

@@ -38,7 +38,6 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 """What a column means → the names that it has in traces, in lower case."""
 SECONDS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-TEXTS = ("operation", "device_model", "node", "job")
 WHOLE = ("rank", "dp", "pp", "step", "microbatch", "chunk", "cp")
 
 
