@@ -5,14 +5,12 @@ The format of the mini-batch times of Alibaba's cluster trace of 2020, whose tim
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 
-from collectors.formats import Input, reader
-from collectors.formats.text_lines import lines
-from collectors.formats.traces.op_columns import MOST_ROWS, MOST_WORKERS, Worker, is_place
-from collectors.formats.traces.op_trace_csv import LONGEST, header_of, left_out, whole
+from collectors.formats import Damaged, Input, reader
+from collectors.formats.traces.csv_rows import header_of, is_table, rows, whole
+from collectors.formats.traces.op_columns import LONGEST, MOST_ROWS, MOST_WORKERS, Worker, is_place, left_out
 from collectors.records import Record
 
 BATCH = "batch"
@@ -20,7 +18,10 @@ _NEEDED = ("worker", "time", "batch_time_norm")
 
 
 def _sniff(head: bytes, _source: str) -> int:
-    return 95 if set(_NEEDED) <= set(header_of(head)) else 0
+    missing = set(_NEEDED) - set(header_of(head))
+    if len(missing) == 1:  # to report which column it lacks, where no other reader knows it
+        return 5 if is_table(head) else 0
+    return 0 if missing else 95
 
 
 @reader(
@@ -30,10 +31,13 @@ def _sniff(head: bytes, _source: str) -> int:
 def read(input: Input) -> Iterator[Record]:
     """Yield one record a worker, and what was left out."""
     header = header_of(input.head)
+    if missing := [name for name in _NEEDED if name not in header]:
+        named, lacks = ", ".join(header[:20]), " or ".join(missing)
+        raise Damaged(f"a table of mini-batches has columns {', '.join(_NEEDED)}: this one has no {lacks}, but {named}")
     worker_at, time_at, batch_at = (header.index(name) for name in _NEEDED)
     workers: dict[int, Worker] = {}
-    rows = damaged = over = 0
-    for row in csv.reader(text for number, text in lines(input.stream, 4096) if number > 1 and text):
+    count = damaged = over = 0
+    for row in rows(input.stream):
         try:
             rank, at, took = whole(row[worker_at]), whole(row[time_at]), float(row[batch_at])
         except (ValueError, IndexError, OverflowError):
@@ -41,10 +45,10 @@ def read(input: Input) -> Iterator[Record]:
             continue
         if not (is_place(rank, -1, -1) and 0 <= took <= LONGEST):
             damaged += 1
-        elif rows >= MOST_ROWS or (rank not in workers and len(workers) >= MOST_WORKERS):
+        elif count >= MOST_ROWS or (rank not in workers and len(workers) >= MOST_WORKERS):
             over += 1
         else:
-            rows += 1
+            count += 1
             mine = workers.setdefault(rank, Worker(rank, {}))
             mine.add(BATCH, at, math.nan, took, -1, -1, math.nan)
     for mine in workers.values():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collectors.formats import Damaged
-from collectors.records import ARRAY_CODES, OP_COLUMNS, OpTimings, column_bytes
+from collectors.records import ARRAY_CODES, OP_COLUMNS, OpTimings, Unread, column_bytes
 from collectors.records.record import LARGEST_RANK
 
 MOST_ROWS = 20_000_000  # of one file
@@ -20,6 +20,7 @@ MOST_WORKERS = 1 << 17
 MOST_STRINGS = 4_096  # names of operations
 ROWS_A_RECORD = 100_000  # 44 bytes each: a block takes six million bytes a record
 LARGEST_COORDINATE = 0xFFFF
+LONGEST = 1e9  # seconds: no operation takes 30 years
 NAMES: dict[str, tuple[str, ...]] = {
     "rank": ("rank", "global_rank", "worker", "worker_id"),
     "dp": ("dp_rank", "dp"),
@@ -49,10 +50,10 @@ class Meaning:
     factors: dict[str, float]
 
     @property
-    def is_op_trace(self) -> bool:
-        """Whether rows are operations of workers."""
-        placed = "rank" in self.columns or "dp" in self.columns or "pp" in self.columns
-        return placed and "operation" in self.columns and "duration" in self.columns
+    def missing(self) -> list[str]:
+        """Return what no column gives of a worker, an operation and a duration; nothing for a table of operations."""
+        needed = {"a worker": ("rank", "dp", "pp"), "an operation": ("operation",), "a duration": ("duration",)}
+        return [name for name, any_of in needed.items() if not any(one in self.columns for one in any_of)]
 
 
 def meaning(header: Sequence[str]) -> Meaning:
@@ -66,6 +67,14 @@ def meaning(header: Sequence[str]) -> Meaning:
                 columns[meant] = column
                 factors[meant] = factor
     return Meaning(columns, factors)
+
+
+def no_operations(header: Sequence[str], missing: Sequence[str]) -> Damaged:
+    """Return why a table has no operations."""
+    named = ", ".join(header[:20])
+    return Damaged(
+        f"a table of operations has columns rank, optype and duration: this one has none of {' or '.join(missing)}, but {named}"
+    )
 
 
 def _bare(column: str, *, timed: bool) -> tuple[str, float]:
@@ -121,6 +130,18 @@ def of_one_job(jobs: Collection[str]) -> None:
         raise Damaged(
             f"its rows are of {len(jobs)} jobs, such as {named}: ranks of one job are compared: split the table by job"
         )
+
+
+def left_out(source: str, damaged: int, over: int) -> Iterator[Unread]:
+    """Yield how many rows gave no operation."""
+    if over:
+        reason = (
+            f"{over:,} rows are not read: {MOST_ROWS:,} rows of {MOST_WORKERS:,} workers are the most: split the file"
+        )
+        yield Unread(source=source, reason=reason, outcome="limit")
+    if damaged:
+        reason = f"{damaged:,} rows are no operation: each needs a worker, an operation and a duration of seconds"
+        yield Unread(source=source, reason=reason, outcome="damaged")
 
 
 def is_place(rank: int, dp: int, pp: int) -> bool:

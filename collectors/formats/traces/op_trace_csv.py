@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from collectors.formats import Input, reader
-from collectors.formats.text_lines import lines
+from collectors.formats.traces.csv_rows import header_of, is_table, rows, whole
 from collectors.formats.traces.op_columns import (
+    LONGEST,
     MOST_ROWS,
     MOST_STRINGS,
     MOST_WORKERS,
@@ -16,12 +16,12 @@ from collectors.formats.traces.op_columns import (
     Meaning,
     Worker,
     is_place,
+    left_out,
     meaning,
+    no_operations,
     of_one_job,
 )
-from collectors.records import Record, Unread
-
-LONGEST = 1e9  # seconds: no operation takes 30 years
+from collectors.records import Record
 
 
 @dataclass(slots=True)
@@ -36,14 +36,11 @@ class Gathered:
     over: int = 0
 
 
-def header_of(head: bytes) -> list[str]:
-    """Return the names of the first line, none where it is no line of names."""
-    first = head.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").strip("\r")
-    return next(iter(csv.reader([first])), []) if 0 < len(first) <= 4096 and first.isprintable() else []
-
-
 def _sniff(head: bytes, _source: str) -> int:
-    return 95 if b"," in head[:4096] and meaning(header_of(head)).is_op_trace else 0
+    missing = meaning(header_of(head)).missing
+    if len(missing) == 1:  # to report which column it lacks, where no other reader knows it
+        return 6 if is_table(head) else 0
+    return 0 if missing else 95
 
 
 @reader(
@@ -54,34 +51,15 @@ def read(input: Input) -> Iterator[Record]:
     """Yield one record a worker, and what was left out."""
     header = header_of(input.head)
     meant, gathered = meaning(header), Gathered()
-    rows = csv.reader(text for number, text in lines(input.stream) if number > 1)
+    if meant.missing:
+        raise no_operations(header, meant.missing)
     place = {column: index for index, column in enumerate(header)}
-    while True:
-        try:
-            row = next(rows)
-        except StopIteration:
-            break
-        except csv.Error:
-            gathered.damaged += 1
-            continue
-        if row:
-            _add(gathered, row, meant, place)
+    for row in rows(input.stream):
+        _add(gathered, row, meant, place)
     of_one_job(gathered.jobs)
     for worker in gathered.workers.values():
         yield from worker.records(source=input.source, at=input.at, told_by="op_trace")
     yield from left_out(input.source, gathered.damaged, gathered.over)
-
-
-def left_out(source: str, damaged: int, over: int) -> Iterator[Unread]:
-    """Yield how many rows gave no operation."""
-    if over:
-        reason = (
-            f"{over:,} rows are not read: {MOST_ROWS:,} rows of {MOST_WORKERS:,} workers are the most: split the file"
-        )
-        yield Unread(source=source, reason=reason, outcome="limit")
-    if damaged:
-        reason = f"{damaged:,} rows are no operation: each needs a worker, an operation and a duration of seconds"
-        yield Unread(source=source, reason=reason, outcome="damaged")
 
 
 def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, int]) -> None:
@@ -120,16 +98,6 @@ def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, in
     if texts.get("job") and len(gathered.jobs) < MOST_STRINGS:
         gathered.jobs.add(texts["job"])
     gathered.workers[key].add(operation, numbers.get("step", -1), started, seconds, *counts, work)
-
-
-def whole(text: str) -> int:
-    """Return a whole number, -1 for an empty field; a step beyond 64 bits raises."""
-    if not text.strip():
-        return -1
-    value = int(text) if text.strip().lstrip("-").isdigit() else int(float(text))
-    if not -(1 << 62) < value < 1 << 62:
-        raise ValueError(text)
-    return value
 
 
 def _number(row: list[str], meant: Meaning, place: dict[str, int], name: str) -> float:

@@ -13,16 +13,18 @@ from typing import Any
 from collectors.formats import Damaged, Input, reader
 from collectors.formats.traces.op_columns import (
     LARGEST_COORDINATE,
+    LONGEST,
     MOST_ROWS,
     MOST_STRINGS,
     MOST_WORKERS,
     ROWS_A_RECORD,
     Meaning,
+    left_out,
     meaning,
+    no_operations,
     of_one_job,
     op_timings,
 )
-from collectors.formats.traces.op_trace_csv import LONGEST, left_out
 from collectors.records import OP_COLUMNS, Record
 from collectors.records.record import LARGEST_RANK
 
@@ -48,11 +50,8 @@ def read(input: Input) -> Iterator[Record]:
     """Yield one record a worker of each row group, and what was left out."""
     pa, file = _opened(input)
     meant = meaning(file.schema_arrow.names)
-    if not meant.is_op_trace:
-        named = ", ".join(file.schema_arrow.names[:20])
-        raise Damaged(
-            f"this Parquet table has no operations: columns rank, optype and duration are needed, not {named}"
-        )
+    if meant.missing:
+        raise no_operations(file.schema_arrow.names, meant.missing)
     if (of_job := meant.columns.get("job")) is not None:
         jobs = file.read(columns=[of_job], use_threads=False)[of_job].unique().to_pylist()
         of_one_job({str(one) for one in jobs if one is not None})

@@ -113,3 +113,39 @@ def test_mini_batches_are_of_no_known_unit(tmp_path: Path) -> None:
     )
     assert isinstance(first, OpTimings)
     assert (first.unit, values(first, "step"), values(first, "duration")) == ("relative", [1, 11], [691.0, 690.0])
+
+
+MINI = "worker,gpu,time,batch_time_norm\n"
+
+
+@pytest.mark.parametrize("spoilt", ["\0,{row}", "{long},{row}", '"0,{row}', "0\r,{row}"])
+@pytest.mark.parametrize(("header", "row"), [(HEADER, "0,0,7,forward-compute,1.0,0.5,0"), (MINI, "20,1,691")])
+def test_a_spoilt_line_costs_itself(tmp_path: Path, header: str, row: str, spoilt: str) -> None:
+    """Those before and after it are read, and it is counted."""
+    bad = spoilt.format(row=row, long="7" * 300_000)
+    *records, unread = read(tmp_path, "t.csv", header + f"0,{row}\n{bad}\n0,{row}\n")
+    assert [one.count for one in records if isinstance(one, OpTimings)] == [2]
+    assert isinstance(unread, Unread)
+    assert unread.reason.startswith("1 rows are no operation")
+
+
+@pytest.mark.parametrize(
+    ("table", "has", "lacks"),
+    [
+        ("rank,step,op,start_us\n0,7,forward,1\n", "rank, step, op, start_us", "a duration"),
+        ("step,op,dur_us\n7,forward,1\n", "step, op, dur_us", "a worker"),
+        ("worker,gpu,time\n0,20,1\n", "worker, gpu, time", "batch_time_norm"),
+    ],
+)
+def test_a_table_that_lacks_a_column_is_reported_with_it(tmp_path: Path, table: str, has: str, lacks: str) -> None:
+    """By the columns that it has, and the one that is missing."""
+    (unread,) = read(tmp_path, "t.csv", table)
+    assert isinstance(unread, Unread)
+    assert unread.reason.endswith(has)
+    assert lacks in unread.reason
+
+
+@pytest.mark.parametrize("text", ["rank,optype\nTraceback\n", "name,city\na,b\n", "rank, op\n"])
+def test_another_text_is_not_called_a_table_of_operations(tmp_path: Path, text: str) -> None:
+    """One name in common, or lines below that are no rows, show nothing."""
+    assert not [one for one in read(tmp_path, "t.csv", text) if isinstance(one, Unread) and "columns" in one.reason]
