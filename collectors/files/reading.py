@@ -30,7 +30,6 @@ Progress = Callable[[int, int], None]
 """Called with the megabytes read and those there are."""
 
 MEGABYTE = 1_000_000
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip")
 CHUNK_FILES = 64
 CHUNK_BYTES = 16 << 20
 BLOCK_RECORDS = 512
@@ -143,8 +142,10 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
             continue
         watch.begin(item.source, seconds)
         limit_memory(min(limits.child_bytes + BYTES_PER_FILE_BYTE * item.size_bytes, MAX_CHILD_BYTES))
-        within = owned.within(item, limits)
+        within: _Owned | None = None
         for opened in open_found(item, limits):
+            if within is None:
+                within = owned if opened.source == item.source else owned.within(item, limits)
             if isinstance(opened, Unread):
                 yield opened
             elif opened.source in skip:
@@ -192,12 +193,10 @@ class _Owned:
             found, frozenset(run for of_role in runs.values() if len(of_role) == 1 for run in of_role), len(sources) > 1
         )
 
-    def within(self, item: Found, limits: Limits) -> _Owned:
-        """Compare the paths in an archive as those of a folder; of any other file the walk has said all."""
-        if not item.source.endswith(ARCHIVES):
-            return self
-        names = [opened.source for opened in open_found(item, limits)]
-        return _Owned.of(names) if len(names) > 1 else self
+    def within(self, archive: Found, limits: Limits) -> _Owned:
+        """Compare the paths in an archive as those of a folder. Unpacking it for them takes a hundredth of reading it."""
+        found = _Owned.of(opened.source for opened in open_found(archive, limits))
+        return found if found.several else self
 
 
 @dataclass(slots=True)

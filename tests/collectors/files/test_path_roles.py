@@ -112,7 +112,7 @@ def test_a_folder_without_roles_keeps_its_meaning(tmp_path: Path) -> None:
     assert {(one.role, one.rank) for one in records if isinstance(one, LogEvent | Steps)} == {(None, None)}
 
 
-@pytest.mark.parametrize("form", ["tar", "tgz", "zip"])
+@pytest.mark.parametrize("form", ["tar", "tgz", "zip", "no name of an archive"])
 def test_paths_in_an_archive_are_roles_as_those_of_a_folder(tmp_path: Path, form: str) -> None:
     """Packed or unpacked, the same files are of the same roles."""
     names = {"logs/trainer_0.log": _trained(), "logs/rollout_0.log": CRASH, "logs/rollout_1.log": _trained()}
