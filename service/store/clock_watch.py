@@ -60,13 +60,14 @@ def follow(database: Database, clock: ProcessClock = PROCESS) -> None:
 def oldest_kept_at(session: Session, at: float, seconds: float) -> float:
     """Return the instant before which what is dated is older than ``seconds``.
 
-    After a clock was set forward, what came before is dated too early by the step.
+    What came between the last instant that the nodes' clocks confirmed and a step forward is dated too early by the step.
     """
     newest = select(ServiceClock).where(ServiceClock.set_at.is_not(None)).order_by(ServiceClock.set_at.desc()).limit(1)
     step, before = session.scalars(newest).first(), at - seconds
     if step is None or step.set_at is None or before >= step.set_at:
         return before
-    return before - step.step_seconds
+    late = before - step.step_seconds
+    return late if step.step_from is None else max(late, min(before, step.step_from))
 
 
 class ClockWatch:
@@ -77,6 +78,8 @@ class ClockWatch:
         self._evidence: float | None = None  # the newest stored instant at the start, less boot time
         self._set_at: float | None = None
         self._step_seconds = 0.0
+        self._step_from: float | None = None
+        self._agreed_at: float | None = None  # of the held time
         self._voters: frozenset[str] | None = None  # None: not needed
         self._fresh = False  # the clocks have been apart since the start: a downtime, or a clock that was set meanwhile
         self._agrees_since = clock.boot()  # of boot time
@@ -108,10 +111,11 @@ class ClockWatch:
             known = max((row.at for row in rows), default=None) or session.scalar(newest)
             sure_at = max((row.at for row in rows if not row.doubt), default=known)
             self._voters = None if sure_at is None else find_voters(session, sure_at)
+        self._agreed_at = max((row.agreed_at for row in rows if row.agreed_at is not None), default=None)
         own = next((row for row in rows if row.boot_id == self._boot_id and not row.doubt), None)
         self._evidence = None if known is None else known - boot
         if own is not None:
-            self._set_at, self._step_seconds = own.set_at, own.step_seconds
+            self._set_at, self._step_seconds, self._step_from = own.set_at, own.step_seconds, own.step_from
         if own is not None and self._goes_on(own.offset_seconds, wall, boot):
             self._clock.hold(own.offset_seconds)
         elif known is None or self._is_plausible(wall, boot):
@@ -138,6 +142,7 @@ class ClockWatch:
                 self._confirmed_at = boot
                 if self._ask((0.0,), CLOSE_SECONDS) == (0.0, True):
                     self._clock.confirm()
+                    self._agreed_at = self._clock.now()
                 self._voters = None
         self._report(boot)
 
@@ -176,11 +181,12 @@ class ClockWatch:
             self._clock.doubt = ""
 
     def _adopt(self, ahead: float) -> None:
-        """Hold the wall clock from now on. A step forward while the service ran makes older dates too early."""
-        if ahead < 0 or not self._fresh:
-            self._step_seconds = max(0.0, self._step_seconds + ahead)
-        if ahead > LEASH_SECONDS and not self._fresh:
+        """Hold the wall clock from now on. After a step forward what was dated since the last confirmation is too early."""
+        if ahead > LEASH_SECONDS:
+            since = [self._agreed_at, *([self._step_from] if self._step_seconds else [])]
+            self._step_from = None if None in since else min(at for at in since if at is not None)
             self._set_at = self._clock.wall()
+        self._step_seconds = max(0.0, self._step_seconds + ahead)
         _log.warning("clock_adopted by_seconds=%.1f doubt=%r", ahead, self._clock.doubt)
         self._clock.hold(self._clock.wall() - self._clock.boot())
         self._fresh, self._written_at = False, float("-inf")
@@ -215,7 +221,8 @@ class ClockWatch:
         known_at = at if not held[1] or self._evidence is None else self._evidence + boot
         row = {
             "boot_id": self._boot_id, "offset_seconds": held[0], "at": known_at, "doubt": held[1][:1_000],
-            "set_at": self._set_at, "step_seconds": self._step_seconds,
+            "set_at": self._set_at, "step_seconds": self._step_seconds, "step_from": self._step_from,
+            "agreed_at": self._agreed_at,
         }  # fmt: skip
         with self._database.transaction() as session:
             upsert(session, ServiceClock, [row])

@@ -81,14 +81,16 @@ class _ObservedTable:
         """Remember a row that the table has."""
         self._seen[key] = _Seen(row, changed=False, written_at=row["last_seen_at"])
 
-    def observe(self, key: Any, at: float, received_at: float, **columns: Any) -> dict[str, Any]:
+    def observe(
+        self, key: Any, at: float, received_at: float, *, at_once: bool = False, **columns: Any
+    ) -> dict[str, Any]:
         """Take over an observation, if none newer has been seen; return the row. ``columns`` are all of the table's."""
         latest_at = self._latest_at = received_at + AHEAD_SECONDS
         seen = self._seen.pop(key, None)
         if seen is None:
             seen = _Seen({**columns, "first_seen_at": at, "last_seen_at": at})
         elif at >= seen.row["last_seen_at"] or seen.row["last_seen_at"] > latest_at:
-            seen.changed |= any(seen.row[name] != value for name, value in columns.items())
+            seen.changed |= at_once or any(seen.row[name] != value for name, value in columns.items())
             seen.row.update(columns, last_seen_at=at)
         self._seen[key] = self._touched[key] = seen  # at the end: the first is the one longest unseen
         return seen.row
@@ -174,7 +176,8 @@ class Observations:
                 if ranks > MOST_RANKS or len(jobs) > MOST_JOBS or not self._has_room(batch, record):
                     self.left_out += 1
                 else:
-                    self._note_placement(batch, self._own_ranks(session, batch, record))
+                    own, is_gained = self._own_ranks(session, batch, record)
+                    self._note_placement(batch, own, at_once=is_gained)
 
     def write(self, session: Session) -> None:
         """Write what changed, and what was not written for long."""
@@ -237,8 +240,8 @@ class Observations:
         new += 0 if known else 2
         return not new or not self._new_rows.wait_seconds(batch.node, new, batch.received_at)
 
-    def _own_ranks(self, session: Session, batch: Stored, record: Placement) -> Placement:
-        """Return a placement without the ranks that other nodes host."""
+    def _own_ranks(self, session: Session, batch: Stored, record: Placement) -> tuple[Placement, bool]:
+        """Return a placement without the ranks that other nodes host, and whether its node hosts more than before."""
         job = clean(record.job or "", 255)
         hosting = self._hosting.pop(job, None) or placements.hosting_of(session, job, batch.received_at)
         self._hosting[job] = hosting  # at the end, as the rows
@@ -249,12 +252,12 @@ class Observations:
         for node in admitted:  # what it claimed before, and another has left now
             if node != batch.node and (placement := hosting.claims[node].placement) is not None:
                 own = own_ranks(placement, hosting.refused(node, attempt))
-                self._note_placement(dataclasses.replace(batch, node=node, sent_at=None), own)
+                self._note_placement(dataclasses.replace(batch, node=node, sent_at=None), own, at_once=True)
         on = hosting.maps[attempt].on if attempt in hosting.maps else {}
         claimed = {(rank, role[:LONGEST_ROLE]) for _, role, rank in places(record)}
-        return own_ranks(record, claimed - on.get(batch.node, set()))
+        return own_ranks(record, claimed - on.get(batch.node, set())), batch.node in admitted
 
-    def _note_placement(self, batch: Stored, record: Placement) -> None:
+    def _note_placement(self, batch: Stored, record: Placement, *, at_once: bool) -> None:
         job, attempt = clean(record.job or "", 255), _whole(record.attempt) or 0
         at, received_at = _seen_at(batch, record), batch.received_at
         self._jobs.observe(job, at, received_at, name=job, declared={}, version=1)
@@ -264,11 +267,11 @@ class Observations:
             self._attempts.observe(
                 (job, attempt), at, received_at, job=job, number=attempt, world_size=size, code_version=None
             )
-        sized = {} if size is None else {"world_size": size}
+        sized: dict[str, Any] = {} if size is None else {"world_size": size}
         self._attempts.observe((job, attempt), at, received_at, job=job, number=attempt, **sized)
         for rank, columns in _ranks(record):
             key = {"job": job, "attempt": attempt, "role": columns.pop("role"), "rank": rank, "node": batch.node}
-            self._placements.observe(tuple(key.values()), at, received_at, **key, **columns)
+            self._placements.observe(tuple(key.values()), at, received_at, at_once=at_once, **key, **columns)
 
 
 def _drop_oldest(entries: dict[Any, Any], most: int) -> None:

@@ -34,6 +34,7 @@ from service.store.log import Incoming, Log
 from service.store.models import Batch, Incident, Job, Node
 from service.store.models import Hold as HoldRow
 from service.store.models import Placement as PlacementRow
+from service.store.node_clocks import DISPUTED_SECONDS
 from service.store.placements import is_newest
 from service.store.retention import DAY_SECONDS, Retention
 from service.store.window.compaction import Compaction
@@ -95,6 +96,7 @@ class ClockWorld:
     moved: bool = False  # ranks 0 and 1 have changed places
     right_since: float = 0.0  # truth: the clocks are right, and what is known is of the time that is held
     true_since: float = 0.0  # truth: the clocks are right
+    paused_at: float = float("-inf")  # of boot time
     paused: bool = False  # boot time has lost time: labels may be behind until the nodes' clocks were believed
     wrong: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -215,10 +217,8 @@ class ClockWorld:
             ]
             data = block.encode(records, pack=True)
             batches.append(Incoming(node, f"b{self.truth:.0f}", at, PROCESS.now(), len(records), data))
-        # What is received while boot time has lost time is dated by it, and after a restart nobody knows by how much.
-        received_at = min(self.truth, PROCESS.now()) if self.paused else self.truth
         for place in self.log.append(batches):
-            self.batches[place.sequence] = received_at
+            self.batches[place.sequence] = self.truth
 
     def _engine(self) -> None:
         judges: Any = NoJudges()
@@ -352,8 +352,10 @@ def _pause(world: ClockWorld) -> None:
     seconds = world.dice.choice([300.0, 3 * HOUR_SECONDS])
     world.truth += seconds
     world.booted += seconds
-    world.paused = True
     world.right_since = world.true_since = world.standing_since = world.truth
+    # Clocks that change twice in ten minutes confirm nothing until these are over.
+    world.true_since += max(0.0, world.paused_at + DISPUTED_SECONDS - world.boot())
+    world.paused, world.paused_at = True, world.boot()
 
 
 def _kill(world: ClockWorld) -> None:

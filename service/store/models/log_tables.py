@@ -65,8 +65,10 @@ class ServiceClock(Base):
     offset_seconds: Mapped[float]  # UTC less the machine's boot time
     at: Mapped[float]  # the newest instant at which it was known
     doubt: Mapped[str] = mapped_column(String(1000), default="")  # why it is not certain; empty: it is
-    set_at: Mapped[float | None]  # when it was set forward while a service ran; None: never
+    set_at: Mapped[float | None]  # when it was set forward; None: never
     step_seconds: Mapped[float] = mapped_column(default=0.0)  # by how much, all such steps together
+    step_from: Mapped[float | None]  # what was dated before it is right all the same; None: not known
+    agreed_at: Mapped[float | None]  # the newest instant that other clocks confirmed
 
 
 class Pin(Base):

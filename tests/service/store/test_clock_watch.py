@@ -142,6 +142,41 @@ def test_what_came_before_a_correction_forwards_is_not_older_for_it(machine: Mac
         assert oldest_kept_at(session, set_at + 7_300.0, 7_200.0) == pytest.approx(set_at + 100.0, abs=1.0)
 
 
+def test_what_came_in_doubt_is_not_older_for_its_correction(machine: Machine) -> None:
+    """A boot into the past: what comes until the nodes correct it counts as old as it is, and what came before does too."""
+    machine.nodes = {"gpu-1": 0.0, "gpu-2": 0.0}
+    machine.run(120.0)
+    cut_at = machine.truth
+    machine.error = -DAY
+    machine.boot(DAY / 2)
+    began_at, doubted_at = machine.truth, machine.clock.now()
+    machine.error = 0.0
+    machine.run(START_SECONDS + 10.0)
+    assert machine.clock.is_sure
+
+    with machine.database.session() as session:
+        for age in (600.0, DAY / 4, DAY / 2):
+            kept_at = oldest_kept_at(session, began_at + age + 60.0, age)
+            assert kept_at <= doubted_at + 61.0  # received a minute after the boot, or later: younger than age
+        assert oldest_kept_at(session, began_at + DAY, DAY / 2) > cut_at - 100.0  # before the cut: older than DAY / 2
+
+
+def test_what_was_received_in_a_pause_outlives_a_restart(machine: Machine) -> None:
+    """A virtual machine paused for three hours, and its service killed before the nodes corrected it."""
+    machine.nodes = {"gpu-1": 0.0, "gpu-2": 0.0}
+    machine.run(120.0)
+    machine.truth, machine.booted = machine.truth + 10_800.0, machine.booted + 10_800.0
+    paused_at = machine.truth
+    machine.run(60.0)
+    received_as = machine.clock.now()
+    machine.start()
+    machine.run(START_SECONDS + 120.0)
+    assert machine.clock.is_sure
+
+    with machine.database.session() as session:
+        assert oldest_kept_at(session, machine.truth, machine.truth - paused_at - 30.0) < received_as
+
+
 def test_this_machines_own_agent_has_no_say(machine: Machine) -> None:
     """An agent of the same boot has the same wall clock: what it confirms is nothing; after a day alone it is adopted."""
     machine.run(60.0)

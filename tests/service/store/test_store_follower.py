@@ -72,6 +72,20 @@ def test_a_rank_that_moves_was_on_both_nodes(database: Database) -> None:
         assert job_nodes(session, "llama", 0.0, 9_000.0) == ["gpu-0001", "gpu-0002"]
 
 
+def test_ranks_that_move_there_and_back_are_known_at_once(database: Database) -> None:
+    """Two nodes change their ranks and change them back a minute later, while the rows of before are still fresh."""
+    log, follower = Log(database), Follower(database, Log(database))
+    for number, (on_first, on_second) in enumerate([(0, 1), (1, 0), (0, 1)]):
+        for again in range(2):  # the second node has the rank only when the first has given it up
+            sequence, at = 10 * number + again, 1_000.0 + 60.0 * number + again
+            send(log, sequence, [placed([on_first], "gpu-0001")], "gpu-0001", at=at)
+            send(log, sequence, [placed([on_second], "gpu-0002")], "gpu-0002", at=at + 0.5)
+        drain(follower)
+        with database.session() as session:
+            now_on = session.execute(select(PlacementRow.rank, PlacementRow.node).where(is_newest()))
+            assert dict(map(tuple, now_on)) == {on_first: "gpu-0001", on_second: "gpu-0002"}
+
+
 def test_a_spool_does_not_turn_back_time(database: Database) -> None:
     """A sighting that comes late counts for when it was made, by the service's clock, and replaces nothing newer."""
     log, follower = Log(database), Follower(database, Log(database))
