@@ -188,17 +188,19 @@ def _roles() -> Iterator[FaultClass]:
 def _ends() -> Iterator[FaultClass]:
     by = ("crash",)
     advice = "the job was ended from outside: who ended it starts it again"
-    outside: tuple[Trait, ...] = ("from_outside",)
+    ends: tuple[tuple[str, str, tuple[Trait, ...]], ...] = (
+        ("preempted", "the scheduler took the job's place", ()),
+        ("time_limit", "the job reached its time limit", ("asked",)),
+        ("terminated", "the job was ended from outside", ("asked",)),
+    )
+    for name, words, traits in ends:
+        yield FaultClass(name, by, ("platform",), "none", words, advice=advice, traits=(*traits, "from_outside"))
     yield FaultClass(
-        "preempted", by, ("platform",), "none", "the scheduler took the job's place", advice=advice, traits=outside
+        "container_refused", by, ("platform",), "restart_job", "the platform ended or refused its container"
     )
     yield FaultClass(
-        "time_limit", by, ("platform",), "none", "the job reached its time limit", advice=advice,
-        traits=("asked", *outside),
-    )  # fmt: skip
-    yield FaultClass(
-        "terminated", by, ("platform",), "none", "the job was ended from outside", advice=advice,
-        traits=("asked", *outside),
+        "pod_waits", by, ("platform",), "none", "a pod waits for a place, or for its container to start",
+        advice="no machine of the job is at fault: the platform has to give what the pod waits for",
     )  # fmt: skip
 
 
@@ -260,9 +262,6 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass("exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why")
     yield FaultClass("transport_failed", by, ("network",), "probe", "the network did not deliver to a peer")
     yield FaultClass("port_failed", by, ("network",), "probe", "a port of its network card failed")
-    yield FaultClass(
-        "container_refused", by, ("platform",), "restart_job", "the platform ended or refused its container"
-    )
     yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
     yield FaultClass(
         "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",

@@ -20,7 +20,7 @@ from collectors.formats.job_log.job_log import MAX_EVENTS, MAX_SEGMENTS, JobLog
 from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
-from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, Parser
+from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
@@ -179,14 +179,15 @@ class _Reader:
 
     def _take(self, number: int, text: str, mask: int, words: tuple[str, ...]) -> Iterator[Record]:
         self.at_line = number
-        if mask & KERNEL and self.kernel.might_take(text):
+        of_program = any(mark in text for mark in OF_JOBS)
+        if mask & KERNEL and not of_program and self.kernel.might_take(text):
             split = kernel_times.split(text)
             yielded = list(self.kernel.feed(number, text))
             self.kernel_events += len(yielded)
             yield from yielded
             if yielded or (split.form not in ANYONES and split.tag == kernel_times.KERNEL):
                 return
-        if self.of_machine and not self._of_job(text):
+        if self.of_machine and not of_program and not self._of_job(text):
             return
         if mask & STACK and self._is_of_stack(number, text):
             yield from self.stacks.finished()

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from analyzers.diagnosis.crash import silence
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
-from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, evidence_of, failures_of, kind_of, place
+from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, classify, evidence_of, failures_of, place
+from analyzers.diagnosis.crash.outside import how_ended, older_than, still_waits
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -32,6 +33,9 @@ REPORTED_BY_OTHERS = frozenset({"killed", "aborted", "host_memory"})
 """Kinds of which the process says nothing itself: a launcher's line about some ranks leaves the others open."""
 HANDLED = 0.6  # of the strength is left where the process went on after the exception
 UNEVEN = 0.8
+STEP_ENDED = (
+    "what ended the step, scancel or srun after a task that failed: the lines above it, or `sacct -j` of the job"
+)
 DISPUTED = 0.75  # of the strength is left where the launcher names another rank first
 
 
@@ -60,7 +64,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
     table = knowledge.table("crash")
     ordered = sorted((*window.records_of(LogEvent), *exit_events(window, topology)), key=_order)
-    classified = tuple((kind_of(event, table), event) for event in ordered)
+    classified = tuple(classify(ordered, table, window.records_of(KernelEvent)))
     if not table or not any(kind for kind, _ in classified):
         return
     failures = tuple(failures_of(classified, window.records_of(KernelEvent), topology.nodes))
@@ -94,29 +98,25 @@ def _platform(scene: Scene) -> Iterator[Finding]:
         yield _outside(scene, refused, "container_refused", 0.8, "the platform ended its container or refused it one")
         return
     if taken := scene.events("preempted"):
-        if not _older_than(own, taken, float(scene.table.get("preemption_grace_seconds", 0.0))):
+        if not older_than(own, taken, float(scene.table.get("preemption_grace_seconds", 0.0))):
             yield _outside(scene, taken, "preempted", 0.9, "the scheduler took the job's place: it says so")
+        return
+    if not own and (waits := still_waits(scene.classified)):
+        why = "a pod waits: the platform has no place for it, or cannot start its container"
+        yield _outside(scene, waits, "pod_waits", 0.7, why)
         return
     dead = [failure for failure in scene.failures if failure.kind and failure.kind != "terminated"]
     if dead or scene.events("watchdog"):
         return
     ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")
-    how = _how_ended(ended)
+    how = how_ended(ended)
     if scene.events("time_limit"):
         yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
     elif scene.events("shutdown", "cancelled") or _all_terminated(scene):
         yield _outside(scene, ended, "terminated", 0.7, f"the job was {how} and no process failed by itself")
-
-
-def _how_ended(events: Sequence[LogEvent]) -> str:
-    """Return how the job was ended from outside, in words: by the signal that its lines name, or a cancellation."""
-    if any(event.signal == signal.SIGINT or event.exception == "KeyboardInterrupt" for event in events):
-        return "interrupted (SIGINT)"
-    if any(event.signal == signal.SIGHUP for event in events):
-        return "ended with its terminal (SIGHUP)"
-    if all(event.event == "cancelled" for event in events):
-        return "cancelled"
-    return "asked to end (SIGTERM)"
+    elif (steps := scene.events("step_ended")) and not scene.failures and not scene.heard:
+        shown = tuple(evidence_of(event) for event in steps[:3])
+        yield _finding(scene, "unknown", "exit_unexplained", (), [], evidence=shown, missing=(STEP_ENDED,))
 
 
 def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
@@ -142,13 +142,6 @@ def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
 def _all_terminated(scene: Scene) -> bool:
     ended = [failure for failure in scene.of_kinds("terminated") if not failure.closed]
     return len(ended) > 1 and {failure.rank for failure in ended} >= scene.expected
-
-
-def _older_than(own: Sequence[Failure], events: Sequence[LogEvent], seconds: float) -> bool:
-    """Return whether a rank failed by itself well before the first of the events; unknown times prove nothing."""
-    first = min((event.at for event in events if event.at is not None), default=None)
-    mine = [failure.event.at for failure in own if failure.event is not None and failure.event.at is not None]
-    return first is not None and any(at < first - seconds for at in mine)
 
 
 def _outside(scene: Scene, events: Sequence[LogEvent], fault_class: str, strength: float, why: str) -> Finding:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from analyzers.model.finding import Evidence
-from collectors.records import Frame, KernelEvent, LogEvent
+from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
 OWN = (
     "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "shared_memory", "host_memory",
@@ -26,7 +26,8 @@ OWN = (
 SPOKEN = OWN[: OWN.index("crashed")]
 """Own kinds that the rank itself put into words."""
 _OF_NO_PROCESS = frozenset({
-    "", "launcher", "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line", "collective",
+    "", "launcher", "step_ended", "waits_for_place", "got_place",
+    "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line", "collective",
 })  # fmt: skip
 WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "numeric"})
 BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
@@ -40,6 +41,8 @@ CONNECTING = (
     "rendezvous",
 )
 TEXT_CHARACTERS = 240
+DEVICE_FAULTS = frozenset({"xid", "off_bus", "gpu_lost", "gpu_uncorrected"})
+_PCI = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
 @dataclass(slots=True)
@@ -156,6 +159,27 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
         if fits:
             return _unless_unwound(str(rule["kind"]), event, table)
     return ""
+
+
+def classify(
+    events: Sequence[LogEvent], table: Mapping[str, Any], kernel: Sequence[KernelEvent] = ()
+) -> Iterator[tuple[str, LogEvent]]:
+    """Yield each event with its kind, by what the others say: a kernel that gave up on a peer ends in a device's fault."""
+    trapped = any(event.code == "trap" for event in events)
+    for event in events:
+        kind = kind_of(event, table)
+        if kind == "device_fault" and trapped and "unspecified launch failure" in f"{event.message} {event.text}":
+            kind = "echo"
+        yield "" if kind == "device_lost" and _is_the_kernels(event, kernel) else kind, event
+
+
+def _is_the_kernels(event: LogEvent, kernel: Sequence[KernelEvent]) -> bool:
+    """Whether a failed GPU, of a process and a node that no line names, is the one that the kernel's lines beside it name."""
+    beside = [one for one in kernel if one.event in DEVICE_FAULTS and place(one.source)[0] == place(event.source)[0]]
+    if event.rank is not None or event.node is not None or not beside:
+        return False
+    named = {pci_address(address) for address in _PCI.findall(event.text)}
+    return len({(one.node, one.pci) for one in beside}) == 1 if not named else named <= {one.pci for one in beside}
 
 
 def _unless_unwound(kind: str, event: LogEvent, table: Mapping[str, Any]) -> str:

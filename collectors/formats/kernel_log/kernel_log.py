@@ -45,7 +45,12 @@ _KERNEL_WORDS = re.compile(
     r"Linux version|Command line:|NVRM|nvidia|pci |pcieport|Call Trace|systemd\[|usb |nvme|audit:|IPv6:|ACPI|BIOS|mlx5|EXT4|XFS|"
     r"clocksource|CPU\d*:|CPU: |Tainted|eth\d|random:|x86/|smpboot|docker0|veth|INFO: task|segfault|Memory:|cgroup|nfs:"
 )
-_OF_JOBS = (" NCCL WARN ", " NCCL INFO ")  # in brackets, their stamps look like dmesg's, and they name the same cards
+OF_JOBS = (
+    " NCCL WARN ",
+    " NCCL INFO ",
+    "_mlx5_log.c:",
+    " UCX ",
+)  # in brackets, their stamps look like dmesg's, and they name the same cards
 ANYONES = ("", "dmesg iso")  # a date and a time before the text: dmesg's, and that of many a program
 _BARE = ("NVRM: ", "nvidia-nvswitch", "XID ", "pcieport 0", "amdgpu 0")  # driver lines pasted without their prefix
 _QUOTED = re.compile(r"""(?:["'|=]|["'\w\]]: ) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))""")
@@ -58,7 +63,7 @@ def sniff(head: bytes, _source: str) -> int:
     if _JOURNAL.match(head):
         return 95
     shown = [line for line in head.decode("utf-8", "replace").splitlines()[:SNIFF_LINES] if line.strip()]
-    shown = [line for line in shown if not any(mark in line for mark in _OF_JOBS)]
+    shown = [line for line in shown if not any(mark in line for mark in OF_JOBS)]
     parsed = [kernel_times.split(line) for line in shown if not line.startswith((" ", "-- "))]
     marked = [line.form or "bare" for line in parsed if line.form or line.text.startswith(_BARE)]
     if not marked or len(marked) * 2 < len(parsed):

@@ -1,7 +1,9 @@
-"""NCCL's and RCCL's words about the network: a card's port that fails, a peer that does not answer, a socket.
+"""NCCL's, RCCL's and other transports' words about the network: a port that fails, a peer that does not answer, a socket.
 
-Formats: NCCL 2.4 to 2.29, ``src/transport/net_ib*``, ``src/misc/socket.cc``. The numbers are ``ibv_wc_status``: 12 is a peer
-that did not acknowledge, 5 a request that was flushed after another failed, the others are the program's or the driver's.
+Formats: NCCL 2.4 to 2.29, ``src/transport/net_ib*``, ``src/misc/socket.cc`` and ``shmutils.cc``; aws-ofi-nccl 1.5 to 1.16; UCX
+1.5 to 1.19, ``ib_mlx5_log.c``; NVSHMEM 3; DeepEP, whose kernels trap where a peer does not answer. NCCL's numbers are
+``ibv_wc_status``: 12 is a peer that did not acknowledge, 5 a request that was flushed after another failed, the others are
+the program's or the driver's.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ _COMPLETION = (
 )
 _ALONE = r"NET/IB\w{0,4} ?: ?Got completion with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
 _CONNECT = r"[Cc]onnect(?:ing)? to (?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})> (?:failed|returned)"
+_UCX = (
+    r"(?:\[\d{9,11}\.\d{6}\] )?\[(?P<node>[\w.-]{1,253}):(?P<pid>\d{1,9}) {0,2}:[\d:]{1,20}\] {1,8}ib_mlx5_log\.c:\d{1,6} {1,4}"
+    r"(?:UCX {1,4}ERROR )?(?:FATAL: )?"
+)
 _MODIFY = r"(?:ibv_modify_qp failed with|[Ff]ailed to modify QP to \w{2,4}:) ?(?:error )?(?:\d{1,3} )?"
 
 SHAPES = (
@@ -46,9 +52,50 @@ SHAPES = (
     shape("Got completion with", _ALONE + r"(?P<code>12|13)\b", "network_error"),
     shape("Got completion with", _ALONE + r"(?P<code>5)\b", "connection_closed"),
     shape(
-        "Call to ibv_reg_mr",
-        r"Call to ibv_reg_mr\w{0,20} failed with error (?P<message>Cannot allocate memory)",
+        "Call to ibv_",
+        r"Call to ibv_(?:reg_mr|create_[cq]q)\w{0,20} failed with error (?P<message>Cannot allocate memory)",
         "nccl_error",
+    ),
+    shape(
+        "completed with error. RC",
+        r"NET/OFI .{0,60}completed with error\. RC: \d{1,5}\. (?:Flags: \d{1,20}\. )?Error: (?:\d{1,6} \()?"
+        r"(?P<code>[^.(]{0,40}(?:[Uu]nresponsive|[Uu]nreachable|[Rr]etr(?:y|ies))[^.(]{0,80})",
+        "network_error",
+    ),
+    shape("completed with error. RC", r"NET/OFI .{0,60}(?P<message>completed with error\. RC: .{1,200})", "nccl_error"),
+    shape(
+        "Transport retry count exceeded",
+        r"^"
+        + _UCX
+        + r"(?:Error on .{1,60}: )?(?P<code>Transport retry count exceeded)(?: on (?P<device>mlx\w{1,20}:\d{1,3}))?",
+        "network_error",
+    ),
+    shape(
+        "_mlx5_log.c:",
+        r"^" + _UCX + r"(?P<message>(?:Remote|Local) .{1,200} on mlx\w{1,20}:\d{1,3}.{0,80})",
+        "nccl_error",
+    ),
+    shape(
+        "ibv_modify_qp failed",
+        r"/(?:ibrc|ibgda|ibdevx)\.cpp:\d{1,6}: non-zero status: (?P<code>110) ibv_modify_qp failed",
+        "network_error",
+    ),
+    shape(
+        "Unable to initialize any transports",
+        r"nvshmemi_transport_init:\d{1,6}: (?P<message>Unable to initialize any transports)",
+        "nccl_error",
+    ),
+    shape(
+        "DeepEP timeout",
+        r"(?P<message>DeepEP (?:\w{1,20} )?timeout (?:check failed|for |\().{0,200})",
+        "communication_timeout",
+        code="trap",
+    ),
+    shape(
+        "NCCL WARN Error",
+        r"NCCL WARN Error:? (?P<message>(?:failed to extend|while creating shared memory segment) /dev/shm/nccl-.{1,160})",
+        "worker_killed",
+        exception="OSError",
     ),
     shape("socketFinalizeAccept", r"(?P<message>socketFinalizeAccept: wrong (?:type|magic) .{1,60})", "nccl_error"),
     shape(

@@ -1,7 +1,7 @@
 """PyTorch's reports that compare ranks: the watchdog's desync report, torchfrtrace, collective fingerprints, barriers.
 
 Formats: torch 1.13 to 2.13, ``TraceUtils.h``, ``ProcessGroupWrapper.cpp``, ``ProcessGroupGloo.cpp``, ``torch/distributed/
-flight_recorder/components``.
+flight_recorder/components``; glog's fatal checks (torch, Ray); apex's loss scaler where its scale has fallen to nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,18 @@ SHAPES = (
         "joined but didn't finish",
         _RANKS + r" joined but didn't finish collective #(?P<sequence>\d{1,18})",
         "collective_unfinished",
+    ),
+    shape(
+        "Check failed: ",
+        r"^(?:F\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,4}\d{1,9} |\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} C \d{1,9} \d{1,9}\] )"
+        r"(?P<message>[\w./-]{1,200}:\d{1,6}[\]:] {1,4}Check failed: .{1,400})",
+        "traceback",
+        exception="CheckError",
+    ),
+    shape(
+        "reducing loss scale to ",
+        r"Skipping step, loss scaler \d{1,4} reducing loss scale to (?:0\.0|\d(?:\.\d{1,20})?e-\d{2,3})\s*$",
+        "nan",
     ),
     shape("connectFullMesh failed", r"(?P<message>connectFullMesh failed with .{1,300})", "connection_closed"),
     shape(

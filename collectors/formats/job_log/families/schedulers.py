@@ -22,6 +22,15 @@ SHAPES = (
         "evicted",
     ),
     shape("prolog failed", r"prolog failed, draining node " + _NODE, "node_failure"),
+    shape(
+        "FAILED (non-zero",
+        r"\*\*\* (?:JOB|STEP) \S{1,40} (?:ON \S{1,253} )?FAILED \(non-zero exit code",
+        "step_cancelled",
+    ),
+    shape("NOT ENDING WITH SIGNALS", r"\*\*\* .{1,60}STEPD TERMINATED ON \S{1,253} AT .{1,60}", "step_cancelled"),
+    shape(
+        "MEMORY ERROR AT", r"\*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,253} UNCORRECTABLE MEMORY ERROR AT", "node_failure"
+    ),
     shape("NodeNotReady", r"\bNode " + _NODE + r" status is now: NodeNotReady", "node_failure"),
     shape(
         "xit code",
@@ -56,6 +65,38 @@ SHAPES = (
     shape("ImagePull", r"\s\d{1,3}/\d{1,3}\s{1,30}(?P<message>ErrImagePull|ImagePullBackOff)\s", "evicted"),
     shape("job preempted", r"^(?P<message>job preempted \(.{1,60}\))$", "preempted"),
     shape("Preempted by", r"\bPreempted\b.{1,120}Preempted by (?:a )?pod", "preempted"),
+    # What a pod waits for: a place, or a container that can be started. A later line may say that it got it.
+    shape(
+        "FailedScheduling",
+        r"\bFailedScheduling\s.{1,160}?\s(?P<message>(?:\d{1,6}/\d{1,6} nodes|pod group) .{1,300})",
+        "pod_waits",
+    ),
+    shape("assign flavors to pod set", r"(?P<message>couldn't assign flavors to pod set .{1,200})", "pod_waits"),
+    shape(
+        "Failed",
+        r"\b(?:FailedMount|FailedAttachVolume|FailedCreatePodSandBox|FailedCreatePodContainer)\s.{1,160}?\s"
+        r"(?P<message>(?:MountVolume|Unable to attach or mount|Multi-Attach|AttachVolume|Failed to create).{1,300})",
+        "pod_waits",
+        operation="start",
+    ),
+    shape("Successfully assigned ", r"\bScheduled\s.{1,160}?\sSuccessfully assigned ", "pod_started"),
+    shape("Started container ", r"\bStarted\s.{1,160}?\sStarted container ", "pod_started", operation="start"),
+    shape("CrashLoopBackOff", r"\s\d{1,3}/\d{1,3}\s{1,30}(?P<message>CrashLoopBackOff)\s", "exit", first=True),
+    shape(
+        "Back-off restarting",
+        r"\bBackOff\s.{1,160}?\s(?P<message>Back-off restarting failed container.{0,160})",
+        "exit",
+        first=True,
+    ),
+    shape(
+        "NotReady",
+        r"^" + _NODE + r"\s{1,60}NotReady(?:,SchedulingDisabled)?\s{1,30}\S{1,120}\s{1,30}[\ddhms]{2,12}\s{1,30}v\d",
+        "node_failure",
+    ),
+    shape("NodeStatusUnknown", r"^\s{0,8}Ready\s{1,30}Unknown\s.{1,160}NodeStatusUnknown", "node_failure"),
+    shape("node had condition", r"(?P<message>The node had condition: \[\w{1,60}Pressure\])", "evicted"),
+    shape("cannot allocate unhealthy", r"(?P<message>cannot allocate unhealthy devices [\w./-]{1,80})", "evicted"),
+    shape("nvidia-container-cli", r"nvidia-container-cli: (?P<message>initialization error: .{1,200})", "evicted"),
     shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
     shape("low on resource: ", r"The node was low on resource: (?:ephemeral-storage|inodes|pids)", "evicted"),
     shape("devices unavailable", r"requested number of devices unavailable for (?P<device>[\w./-]{1,80})", "evicted"),

@@ -20,6 +20,11 @@ SHAPES = (
         "communication_timeout",
     ),
     shape("died, exit code:", r"Worker \w{1,60} pid (?P<pid>\d{1,9}) died, exit code: (?P<exit>-?\d{1,3})", "exit"),
+    shape(
+        "Failed: Cuda error ",
+        r"^Failed: (?P<message>Cuda error \S{1,200}:\d{1,6} '[^']{1,160}')",
+        "cuda_error",
+    ),
     shape("EngineDeadError", r"(?P<message>EngineDeadError)", "connection_closed"),
     shape(
         "atchdog timeout (self.",

@@ -1,7 +1,8 @@
 """Read the excerpts and score verdicts on them.
 
 An excerpt begins with ``=== title | expectations`` and ends at the next. The expectations are ``cause=A|B``, ``culprit=KIND:ID``
-(all of them together, as ``diagnose --expect``), ``abstain`` (nothing is named), ``not=KIND:ID`` (innocent: never named).
+(all of them together, as ``diagnose --expect``), ``abstain`` (nothing is named), ``not=KIND:ID`` (innocent: never named),
+``alone`` (one culprit, under one name), ``evict`` (eviction is allowed).
 """
 
 from __future__ import annotations
@@ -97,4 +98,4 @@ def _meets(verdict: Verdict, expected: str) -> bool:
         kind, _, name = value.partition(":")
         accused = {("rank", str(rank)) for each in verdict.culprits for rank in each.ranks if each.kind != "code"}
         return (kind, name) not in accused | {(each.kind, each.id) for each in verdict.culprits}
-    return field == "evict"
+    return field == "evict" or (field == "alone" and len(verdict.culprits) == 1)
