@@ -86,6 +86,7 @@ class EngineState:
     changed: set[JobKey] = field(default_factory=set)  # jobs with new records since their detectors ran
     looked_at: float = 0.0  # when the detectors last ran on changed jobs
     ticked_at: float = 0.0  # when the detectors last ran on all jobs
+    back_at: float = 0.0  # when the newest span ended in which nothing could reach the engine
     limits: EvidenceLimits = LIMITS
     evidence_bytes: int = 0
     shed_records: int = 0  # since the engine began

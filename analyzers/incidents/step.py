@@ -40,6 +40,7 @@ from analyzers.incidents.memory import (
 from analyzers.incidents.moving_again import weigh_judgement
 from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
 from analyzers.incidents.restarts import READ_SECONDS, counting, restarted_at, why_restarted
+from analyzers.incidents.returning import in_grace, is_awaited, is_fleet_awaited
 from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
@@ -86,7 +87,7 @@ def next_due_at(state: EngineState) -> float | None:
     """Return when a tick is needed before the ordinary one; None: it is not."""
     instants = [state.looked_at + CHANGED_SECONDS] if state.changed else []
     for incident in state.incidents.values():
-        if incident.merged_into is not None:
+        if incident.merged_into is not None or is_awaited(state, (incident.job or "", incident.attempt)):
             continue
         if incident.asked_at is not None:
             instants.append(_waits_until(state, incident, incident.asked_at))
@@ -153,18 +154,18 @@ def _apart(
 def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction]:
     whole = now - state.ticked_at >= TICK_SECONDS
     if whole or now - state.looked_at >= CHANGED_SECONDS:
-        keys = list(state.jobs) if whole else [key for key in state.changed if key in state.jobs]
-        state.changed.clear()
+        keys = set(state.jobs) if whole else state.changed & set(state.jobs)
+        state.changed = {key for key in keys if is_awaited(state, key)}
         state.looked_at = now
         attempts: dict[str, list[JobView]] = defaultdict(list)
         for view in state.jobs.values():
             attempts[view.job].append(view)
         open_of = {(incident.job, incident.attempt): incident for incident in state.incidents.values()}
-        for key in sorted(keys, key=str):
+        for key in sorted(keys - state.changed, key=str):
             look = _look_at(state, state.jobs[key], open_of.get(key), attempts[key[0]], now)
             yield from _apart(state, "examine", f"job {key[0]}", look)
-    if whole:
-        state.ticked_at = now
+    state.ticked_at = now if whole else state.ticked_at
+    if whole and not is_fleet_awaited(state, state.jobs):
         yield from _apart(state, "examine", "the fleet", infrastructure.watch_fleet(state, now))
         forget_old(state, now)
     else:
@@ -172,9 +173,9 @@ def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction
     for id, incident in list(state.incidents.items()):
         if incident.job is None:
             continue
-        if whole and _unseen(state, incident, now):
+        if whole and not in_grace(state) and _unseen(state, incident, now):
             yield from _close(state, incident, now, f"nothing was reported of job {incident.job} for an hour")
-        elif incident.merged_into is None:
+        elif incident.merged_into is None and not is_awaited(state, (incident.job, incident.attempt)):
             yield from _apart(state, "go on with", id, _go_on(state, id, now))
 
 

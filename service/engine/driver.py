@@ -38,8 +38,9 @@ from service.store.upserts import upsert
 TURN_BATCHES = 256
 BEHIND_SECONDS = 5.0  # age of the newest batch that was read; past it, time is the log's and not the clock's
 BACK_SECONDS = 60.0  # by which the clock may go back; after a larger step back nothing would be due for that long
-GAP_SECONDS = 300.0  # of which nothing was seen: the clock was set forward, or the machine was suspended
-GRACE_SECONDS = 60.0  # then, for agents to report again: until they do, every job looks as if it had left long ago
+GAP_SECONDS = (
+    30.0  # of which nothing was seen: the service was away, the clock was set forward, or the machine was suspended
+)
 LEAST_TICK_SECONDS = 0.25  # between two ticks, whatever is due
 MOST_DETAIL = 200
 MOST_REPORTED = 1_024  # failures that are not logged again
@@ -72,7 +73,7 @@ class Driver:
             self._writes = _writes(session)
         self._unsure = False  # whether the last transaction may have been committed
         self._stored = dict(self.state.incidents)  # as the table has them
-        self._ticked_at = self._waits_until = 0.0
+        self._ticked_at = 0.0
         self._came_to = self.state.marks[-1][0] if self.state.marks else clock()
         self._caught_up = False
         self._learned, self._learned_rows = Learned(), list[dict[str, Any]]()
@@ -118,14 +119,12 @@ class Driver:
             self._tick(stored.received_at)
 
     def _pass_to(self, at: float) -> None:
-        """Note that time has come to an instant; after a gap nothing is decided until agents could report."""
+        """Note that time has come to an instant; after a gap no job is decided on until its agents could report."""
         if at - self._came_to > GAP_SECONDS:
-            self._waits_until = at + GRACE_SECONDS
+            self.state.back_at = at
         self._came_to = at
 
     def _tick(self, at: float) -> None:
-        if at < self._waits_until:
-            return
         next_due = next_due_at(self.state)
         whole = at - self.state.ticked_at >= TICK_SECONDS
         early = next_due is not None and next_due <= at and at - self._ticked_at >= LEAST_TICK_SECONDS

@@ -41,6 +41,7 @@ class NodeView:
     last_received_at: float = 0.0
     last_sent_at: float | None = None  # by the node's own clock
     reported_until: float = 0.0  # all that its agent read before this is here
+    behind_since: float | None = None  # it sends what its agent kept; None: its newest batch was read just before
     absences: list[tuple[float, float]] = field(default_factory=list)  # the newest spans that no agent observed
     offset: float = 0.0  # seconds by which its clock is ahead of the service's
     stacks_at: float | None = None  # the newest stacks
@@ -64,13 +65,23 @@ class NodeView:
         else:
             sent_at = received.received_at + (self.offset if abs(self.offset) > APART_SECONDS else 0.0)
         oldest_at, newest_at = _span(records, sent_at)
-        until = sent_at if newest_at is None or sent_at - newest_at <= LIVE_SECONDS else newest_at
+        until = self._reaches_until(received.received_at, sent_at, newest_at)
         begin = self.here(sent_at if oldest_at is None else oldest_at, received.received_at)
         if self.reported_until and begin > self.reported_until + ABSENT_SECONDS:
             self.absences = [*self.absences[1 - MOST_ABSENCES :], (self.reported_until, begin)]
-        self.reported_until = max(self.reported_until, self.here(until, received.received_at))
+        if until is not None:
+            self.reported_until = max(self.reported_until, self.here(until, received.received_at))
         for record in records:
             self._read(record, received.received_at)
+
+    def _reaches_until(self, received_at: float, sent_at: float, newest_at: float | None) -> float | None:
+        """Return until when its agent's readings are here, by the node's clock; None: a batch of logs alone does not say it."""
+        if newest_at is None:
+            return sent_at if self.behind_since is None else None
+        waited, was_behind = sent_at - newest_at > LIVE_SECONDS, self.behind_since is not None
+        self.behind_since = (self.behind_since or received_at) if waited else None
+        # The first batch that is in time again may have waited for some seconds too.
+        return newest_at if waited or was_behind else sent_at
 
     @property
     def returned_at(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.driver import GRACE_SECONDS
+from analyzers.incidents.returning import GRACE_SECONDS
 from service.store.database import Database
 from service.store.models import Incident as IncidentRow
 from tests.support.engine_bench import NODES, Bench
@@ -64,5 +64,20 @@ def test_a_log_that_goes_on_is_no_gap(bench: Bench) -> None:
     bench.fleet.run("hung", NODES)
     bench.begin()
     bench.turns(2)
+
+    assert [row.job for row in bench.all(IncidentRow)] == ["hung"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_whose_agents_report_again_is_decided_on_at_once(bench: Bench, *, restarted: bool) -> None:
+    """After ten minutes without the service a fault that stands is told when its nodes are heard, and no minute later."""
+    bench.fleet.run("healthy", NODES)
+    bench.turns(3)
+    bench.clock.at += 600.0
+    if restarted:
+        bench.begin()
+    bench.turns(2)
+    bench.fleet.run("hung", NODES)
+    bench.turns(3)
 
     assert [row.job for row in bench.all(IncidentRow)] == ["hung"]

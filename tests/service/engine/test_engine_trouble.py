@@ -11,6 +11,7 @@ from sqlalchemy import update
 from analyzers.incidents import step as deciding
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Alarm, Ask, EngineTick
+from analyzers.incidents.returning import GRACE_SECONDS
 from service.engine import driver as driving
 from service.engine.driver import ClockWentBack
 from service.engine.judge_processes import JudgeFailure
@@ -199,7 +200,7 @@ def test_a_log_that_is_behind_is_judged_by_its_own_time(bench: Bench, monkeypatc
     bench.clock.at += 3_600
     bench.driver.turn()
     behind = list(ticked)
-    bench.turns(int(driving.GRACE_SECONDS) + 1)  # agents may report again first
+    bench.turns(int(GRACE_SECONDS) + 1)  # agents may report again first
 
     assert behind
     assert all(at <= began + 150 for at in behind)

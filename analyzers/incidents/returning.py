@@ -1,0 +1,43 @@
+"""Which jobs wait for what their agents kept while the service was away, or while a node could not reach it.
+
+Agents send what they kept oldest first. Until the newest is here, a rank that has long gone on looks stopped, and a job that
+runs looks as if it had left. A job is decided on as soon as all its nodes have sent what is new, and not before; a node that
+does not return, or that stays behind, delays it for a bounded time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from analyzers.incidents.job_views.node import NodeView
+from analyzers.incidents.state import EngineState, JobKey
+
+GRACE_SECONDS = 60.0  # for agents to report again after a span in which nothing could reach the engine
+BACKLOG_SECONDS = 300.0  # for a node to send what it kept; an agent that stays behind for longer is judged as it is
+
+
+def in_grace(state: EngineState) -> bool:
+    """Whether agents may still be returning."""
+    return state.now < state.back_at + GRACE_SECONDS
+
+
+def is_awaited(state: EngineState, key: JobKey) -> bool:
+    """Whether a node of an attempt has not yet sent what is new, and still may."""
+    view = state.jobs.get(key)
+    if view is None:
+        return in_grace(state)
+    return any(_is_behind(state, node) for node in view.nodes.values())
+
+
+def is_fleet_awaited(state: EngineState, keys: Iterable[JobKey]) -> bool:
+    """Whether any node, or any of these jobs, is awaited after such a span: what is compared must be of one time."""
+    if not in_grace(state):
+        return False
+    unheard = any(node.last_received_at < state.back_at for node in state.nodes.values())
+    return unheard or any(is_awaited(state, key) for key in keys)
+
+
+def _is_behind(state: EngineState, node: NodeView) -> bool:
+    if node.last_received_at < state.back_at and in_grace(state):
+        return True
+    return node.behind_since is not None and state.now < node.behind_since + BACKLOG_SECONDS
