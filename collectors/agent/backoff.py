@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import zlib
 
+UNREACHED_MOST_SECONDS = 5.0  # nothing answers, so a longer wait spares nobody, and what lasts is told late
+
 
 class Backoff:
     """Waits that double from ``first_seconds`` to ``most_seconds``; each is drawn from its upper half."""
@@ -14,10 +16,11 @@ class Backoff:
         self._random = random.Random(zlib.crc32(name.encode()))  # noqa: S311 (spreads agents, guards nothing)
         self.tries = 0
 
-    def next(self) -> float:
-        """Return the seconds to wait after one more failure."""
+    def next(self, *, unreached: bool = False) -> float:
+        """Return the seconds to wait after one more failure. ``unreached``: no answer came at all."""
         # The exponent is bounded too: 2.0 ** 2000 overflows.
-        seconds = min(self._most_seconds, self._first_seconds * 2.0 ** min(self.tries, 30))
+        most_seconds = min(self._most_seconds, UNREACHED_MOST_SECONDS) if unreached else self._most_seconds
+        seconds = min(most_seconds, self._first_seconds * 2.0 ** min(self.tries, 30))
         self.tries += 1
         return seconds * (0.5 + self._random.random() / 2)
 

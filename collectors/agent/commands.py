@@ -214,7 +214,7 @@ class CommandPoll:
             try:
                 self._poll()
             except Unreachable as error:
-                self._wait(str(error))
+                self._wait(str(error), unreached=True)
             except Exception as error:
                 log.exception("commands_failed")
                 self._wait(f"{type(error).__name__} while asking for commands")
@@ -243,9 +243,9 @@ class CommandPoll:
                 continue
             self._commands.take(command, answer.clock_offset_seconds)
 
-    def _wait(self, trouble: str, retry_after_seconds: float | None = None) -> None:
+    def _wait(self, trouble: str, retry_after_seconds: float | None = None, *, unreached: bool = False) -> None:
         if trouble != self._logged:
             log.warning("commands trouble=%r", trouble)
             self._logged = trouble
-        doubling = self._waits.next()
+        doubling = self._waits.next(unreached=unreached)
         self._stopped.wait(doubling if retry_after_seconds is None else retry_after_seconds)

@@ -3,7 +3,8 @@
 202                        the service has it: deleted here
 400 403 409 413 415 422    it will never accept this batch: put aside, counted, the next one is tried
 401                        it does not know the token: the token's file is read again, the batch stays
-everything else            unreachable or busy: the batch stays, and Retry-After or a doubling wait is obeyed
+everything else            unreachable or busy: the batch stays, and Retry-After or a doubling wait is obeyed; the wait for a
+                           service that does not answer at all stays short, because it may be back any moment
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Shipper:
         try:
             return self._handle(batch, self._send(batch))
         except Unreachable as error:
-            return self._keep(batch, str(error))
+            return self._keep(batch, str(error), unreached=True)
         except OSError as error:  # of the disk
             if error.errno in SHORT_OF:
                 return self._keep(batch, f"batch {batch.id} cannot be read: {error.strerror}")
@@ -122,10 +123,10 @@ class Shipper:
         self.shipped.at = self._clock.now()
         self._note("")
 
-    def _keep(self, batch: Batch, trouble: str, wait_seconds: float | None = None) -> float:
+    def _keep(self, batch: Batch, trouble: str, wait_seconds: float | None = None, *, unreached: bool = False) -> float:
         self._spool.keep(batch)
         self._note(trouble)
-        doubling = self._waits.next()
+        doubling = self._waits.next(unreached=unreached)
         return doubling if wait_seconds is None else wait_seconds
 
     def _note(self, trouble: str) -> None:

@@ -31,6 +31,7 @@ SEGMENT_BYTES = 4 << 20  # beyond which a segment is sealed early
 MEMORY_BYTES = 8 << 20  # of batches that no disk holds
 REFUSED_SHARE = 4  # of the spool's bound, as a divisor, is what the refused folder may hold
 URGENT_SECONDS = 0.5
+WAITING_BATCHES, WAITING_SECONDS = 3, 60.0  # while so many wait for the service, a segment may grow for so long
 _BATCH = re.compile(r"(?P<id>\d{12}-[0-9a-f]{8})\.(?P<records>\d+)\.(?P<from_ms>\d+)\.(?P<until_ms>\d+)\.fhb")
 
 log = logging.getLogger("faulthound.agent")
@@ -67,7 +68,7 @@ class Spool:
         self._changed = threading.Condition()
         self._batches: list[Batch] = []
         self._open: Segment | None = None
-        self._due_at = float("inf")  # time.monotonic()
+        self._due_at = self._grown_at = float("inf")  # time.monotonic()
         self._full: list[Segment] = []
         self._spent: list[Path] = []  # segments to delete as soon as the state with their cursors is on disk
         self.state, why = states.load(folder / "state.json")
@@ -93,20 +94,26 @@ class Spool:
 
     def _close_open(self) -> Segment:
         assert self._open is not None
-        segment, self._open, self._due_at = self._open, None, float("inf")
+        segment, self._open = self._open, None
+        self._due_at = self._grown_at = float("inf")
         return segment
+
+    def _seal_at(self) -> float:
+        """Return when the open segment is due: later while others wait, because few large batches arrive sooner."""
+        behind = len(self._batches) >= WAITING_BATCHES
+        return max(self._due_at, self._grown_at) if behind else self._due_at
 
     def due_in(self) -> float:
         """Return the seconds until something is to be sealed."""
         with self._changed:
-            return 0.0 if self._full else max(0.0, self._due_at - time.monotonic())
+            return 0.0 if self._full else max(0.0, self._seal_at() - time.monotonic())
 
     def seal(self, *, now: bool = False) -> None:
         """Seal what is full or due; ``now``: what is open, too."""
         with self._changed:
             self.wake.clear()
             taken, self._full = self._full, []
-            if self._open is not None and (now or self._due_at <= time.monotonic()):
+            if self._open is not None and (now or self._seal_at() <= time.monotonic()):
                 taken.append(self._close_open())
         for segment in taken:
             segment.close()
@@ -126,6 +133,7 @@ class Spool:
     def _new_segment(self) -> Segment:
         self.state.number += 1
         self._due_at = time.monotonic() + self._seal_seconds
+        self._grown_at = time.monotonic() + WAITING_SECONDS
         # Random: an agent whose state folder was wiped must not repeat an id that the service knows.
         return Segment(self.folder / f"{self.state.number:012d}-{os.urandom(4).hex()}.seg")
 

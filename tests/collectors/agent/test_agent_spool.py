@@ -215,6 +215,29 @@ def test_an_urgent_entry_is_sealed_within_a_second(tmp_path: Path) -> None:
     assert spool.wake.is_set()
 
 
+def test_ten_minutes_without_the_service_are_few_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind batches that wait a segment grows for a minute; once they are gone the newest is sealed as ever. All is there."""
+    now = [1_000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    spool = opened(tmp_path, seal_seconds=10.0)
+    for second in range(600):
+        now[0] += 1.0
+        spool.add(entry(second), urgent=second % 5 == 0)
+        spool.seal()
+    waiting, _ = spool.held()
+    came: list[int] = []
+    while spool.held()[0] and (batch := spool.next(0.0)) is not None:
+        came += numbers_in(batch.read())
+        spool.delivered(batch)
+        spool.seal()
+
+    assert waiting <= 14
+    assert came == list(range(came[-1] + 1))
+    assert came[-1] == 599
+    spool.add(entry(600))
+    assert spool.due_in() == 10.0
+
+
 def test_a_full_segment_is_sealed_before_its_time(tmp_path: Path) -> None:
     """A flood makes several batches, each within the bound of a segment, and loses nothing."""
     spool = opened(tmp_path)
