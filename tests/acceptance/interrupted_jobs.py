@@ -3,7 +3,7 @@
 Twelve real jobs at once for each of the two: four things that happen, with steps in a file, in a pipe and nowhere. What was
 played is kept in out/soak: a second call judges it again.
 
-    python -m tests.acceptance.interrupted_jobs [--smallest] [--seed 1] [--again]
+    python -m tests.acceptance.interrupted_jobs [--smallest] [--only agent|service] [--seed 1] [--again]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--smallest", action="store_true", help="four jobs and agents alone, written to out/")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="play it anew")
+    parser.add_argument("--only", choices=["agent", "service"], help="one of the two")
     options = parser.parse_args()
     if options.smallest:
         small = schedule.interrupted_briefly(options.seed)
@@ -29,6 +30,7 @@ def main() -> int:
     held = [
         measure(schedule.interrupted(options.seed, what), REPOSITORY / "docs" / "measured" / name, again=options.again)
         for what, name in (("agent", "interrupted_agents.json"), ("service", "interrupted_service.json"))
+        if options.only in {None, what}
     ]
     return 0 if all(held) else 1
 

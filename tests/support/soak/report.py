@@ -39,6 +39,8 @@ def _faults(result: Row) -> Iterator[str]:
     for row in result["every_fault"]:
         told = "never" if row["told_seconds"] is None else f"{row['told_seconds']} s{', named' * row['named']}"
         more = "" if row["due"] else " (too short to be due)"
+        if (after := row.get("told_after_return_seconds")) is not None:
+            more += f" ({after} s after the return)"
         more += f" (by {row['joined']}, which was still open)" if row["joined"] else ""
         yield f"  {row['job']:10} {row['kind']:16} {row['ranks']!s:12} {row['lasted_seconds']:7.1f} s  {told}{more}"
 

@@ -106,6 +106,7 @@ DAY_LANES = (1, 1, 1, 2, 2)  # nodes of each lane
 STEP_SECONDS = (0.4, 0.7, 1.2, 2.0)
 STOPS, STOP_SECONDS, BETWEEN_SECONDS = 20, (30.0, 170.0), 75.0
 DOWN_SECONDS = 600.0
+STAYS_SECONDS = {"agent": 30.0, "service": 60.0}  # a stop after the interruption: a service needs up to 20 s to start
 INTERRUPTED = ("kill", "ctrl_c", "stop", "stop over meanwhile")
 
 
@@ -169,16 +170,16 @@ def _interrupted(
     for number, (_, kind) in enumerate(told):
         first = what == "agent" or not number  # there is one service
         ours = (Event(f"{what}_down", lead + 10.0, lasts),) if first else ()
-        stories.append([Story(f"{kind}, {what} down", _around(kind, ours, lasts, lead))])
+        stories.append([Story(f"{kind}, {what} down", _around(kind, ours, lasts, lead, STAYS_SECONDS[what]))])
     chance, outputs = random.Random(f"interrupted {seed}"), [output for output, _ in told]
     return Schedule(name, seed, _lanes(stories, [1] * len(told), chance, 2, outputs=outputs))
 
 
-def _around(kind: str, ours: tuple[Event, ...], lasts: float, lead: float) -> tuple[Event, ...]:
+def _around(kind: str, ours: tuple[Event, ...], lasts: float, lead: float, stays: float) -> tuple[Event, ...]:
     """Return the events around an interruption ten seconds after the lead, which counts from the meeting."""
     meet, down = Event("meet", 20.0), lead + 10.0
     if kind == "stop":  # it begins before and ends after the interruption
-        return meet, Event("stop", lead, lasts + 40.0), *ours, Event("finish", lead + lasts + 65.0)
+        return meet, Event("stop", lead, 10.0 + lasts + stays), *ours, Event("finish", lead + lasts + stays + 35.0)
     if kind == "stop over meanwhile":
         return meet, *ours, Event("stop", down + 2.0, lasts * 0.6), Event("finish", down + lasts + 40.0)
     return meet, *ours, Event(kind, down + lasts / 2)

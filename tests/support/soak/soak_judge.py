@@ -234,6 +234,7 @@ def _fault(event: Row, incidents: Sequence[Row], answers: Row, events: Sequence[
         "job": event["job"], "kind": event["kind"], "at": event["at"], "lasted_seconds": round(event["until"] - event["at"], 1),
         "ranks": event["ranks"], "nodes": event["nodes"],
         "told_seconds": None if told_at is None else round(told_at - event["at"], 1),
+        "told_after_return_seconds": _after_return(told_at, event, events),
         "named": named, "joined": joined, "incidents": [row["id"] for row in own],
         "due": KINDS[event["kind"]].ends or seen >= TELLING_SECONDS - 1.0,
     }  # fmt: skip
@@ -246,12 +247,25 @@ def _is_of(row: Row, event: Row) -> bool:
 
 def _seen_seconds(event: Row, events: Sequence[Row]) -> float:
     """Return for how long something could be seen: agent and service worked, and the machine had processors for them."""
-    blind = [
+    blind = _blind(event, events)
+    hidden = sum(max(0.0, min(event["until"], one["until"]) - max(event["at"], one["at"])) for one in blind)
+    return float(event["until"] - event["at"] - hidden - event.get("late_seconds", 0.0))
+
+
+def _after_return(told_at: float | None, event: Row, events: Sequence[Row]) -> float | None:
+    """Return how long after the return of what watches it something was told that had begun before; None: it was not."""
+    back_at = max(
+        (one["until"] for one in _blind(event, events) if event["at"] < one["until"] <= event["until"]), default=None
+    )
+    return round(told_at - back_at, 1) if told_at is not None and back_at is not None and told_at > back_at else None
+
+
+def _blind(event: Row, events: Sequence[Row]) -> list[Row]:
+    """Return when something could not be seen."""
+    return [
         other for other in events
         if other["kind"] == "service_down" or (other["kind"] == "agent_down" and set(other["nodes"]) & set(event["nodes"]))
     ]  # fmt: skip
-    hidden = sum(max(0.0, min(event["until"], one["until"]) - max(event["at"], one["at"])) for one in blind)
-    return float(event["until"] - event["at"] - hidden - event.get("late_seconds", 0.0))
 
 
 def _of_incident(answers: Row, incident: str) -> Row:
