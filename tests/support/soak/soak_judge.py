@@ -249,7 +249,9 @@ def _seen_seconds(event: Row, events: Sequence[Row]) -> float:
     """Return for how long something could be seen: agent and service worked, and the machine had processors for them."""
     blind = _blind(event, events)
     hidden = sum(max(0.0, min(event["until"], one["until"]) - max(event["at"], one["at"])) for one in blind)
-    return float(event["until"] - event["at"] - hidden - event.get("late_seconds", 0.0))
+    lasted = event["until"] - event["at"]
+    late = event.get("late_seconds", 0.0) * (1.0 - hidden / lasted) if lasted > 0.0 else 0.0  # not counted twice
+    return float(lasted - hidden - late)
 
 
 def _after_return(told_at: float | None, event: Row, events: Sequence[Row]) -> float | None:
