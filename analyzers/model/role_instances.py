@@ -14,25 +14,47 @@ from collectors.records.role_states import RoleStanding
 Seat = tuple[str, str]  # role and instance
 MOST_MARKS, MARK_SECONDS = 24, 15.0
 ORIGIN_SECONDS = 60.0  # after which another origin of a number takes the place of one that is silent
+COARSE = 2  # readings a rest
 MOST_INSTANCES = 8_192  # of one job: twice what its directory keeps
 
 
 @dataclass(slots=True)
 class Count:
-    """A counter. ``since``: when it was first read at this value; ``longest``: it was seen to rest so long, and to go on."""
+    """A counter. ``since``: when it was first read at this value; ``longest``: it was seen to rest so long, and to go on.
+
+    One that counts what has ended rests while it works: the longer, the fewer work. ``held``: of its rests that were over and
+    in which it had requests, the most requests times seconds; ``looks`` and ``rests``: how often it was read then, and how
+    many such rests there were.
+    """
 
     value: int
     since: float
     seen_at: float
     moved: bool = False
     longest: float = 0.0
+    held: float = 0.0
+    looks: int = 0
+    rests: int = 0
+    _holds: float = 0.0  # in the present rest
+    _looked: int = 0
 
-    def take(self, value: int, at: float) -> None:
-        """Read it again; a lower value is that of a new process."""
+    def take(self, value: int, at: float, running: int = 0) -> None:
+        """Read it again; a lower value is that of a new process. ``running``: requests that it had since the reading before."""
         if value != self.value:
             self.longest = max(self.longest, at - self.since)
+            self.held = max(self.held, self._holds)
+            self.looks, self.rests = self.looks + self._looked + (running > 0), self.rests + (running > 0)
             self.value, self.since, self.moved = value, at, True
+            self._holds, self._looked = 0.0, 0
+        elif running:
+            self._holds += running * (at - self.seen_at)
+            self._looked += 1
         self.seen_at = at
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether most readings of it at work show no progress: it counts what has ended."""
+        return self.looks >= COARSE * max(1, self.rests)
 
     @property
     def still_seconds(self) -> float:
@@ -80,11 +102,13 @@ class Instance:
     renewed_read_at: float = 0.0  # when that was read: a heartbeat is missing only by a reading that lacks it
     unanswered_since: float | None = None  # its health endpoint has not answered since then
     answers: bool | None = None
+    began_at: float = 0.0  # the first reading under its epoch
     seen_at: float = 0.0
     spoke_at: float = 0.0  # the newest reading that states a phase or a wait
     source: str = ""  # of the newest reading
     marks: list[Mark] = field(default_factory=list)
     origins: dict[str, tuple[bool, float]] = field(default_factory=dict)  # number → whether it says it itself, and when
+    newest: dict[bool, float] = field(default_factory=dict)  # whether it says it itself → the newest such reading
 
     @property
     def seat(self) -> Seat:
@@ -107,13 +131,17 @@ class Instance:
         return self.requests_running == 0 and not self.requests_waiting
 
     def take(self, record: RoleState) -> None:
-        """Add a reading that is not older than the ones before. One of an earlier epoch is of a process that was replaced."""
+        """Add a reading. One that is older than another of its origin, or of an earlier epoch, says nothing of now."""
         if record.epoch is not None and self.epoch is not None and record.epoch < self.epoch:
             return
         if record.epoch is not None and self.epoch is not None and record.epoch > self.epoch:
             self.__init__(self.role, self.instance)  # type: ignore[misc]
-        at = _at(record)
-        self.seen_at, self.source = at, record.source
+        at, itself = _at(record), record.source == DIRECTORY
+        if at < self.newest.get(itself, at):
+            return
+        self.newest[itself] = at
+        self.began_at = self.began_at or at
+        self.seen_at, self.source = max(self.seen_at, at), record.source
         for name in ("rank", "pid", "epoch", "state", "weights", "queue_depth", "lease_seconds"):
             if (value := getattr(record, name)) is not None:
                 setattr(self, name, value)
@@ -142,6 +170,7 @@ class Instance:
             self.spoke_at = at
 
     def _works(self, record: RoleState, at: float) -> None:
+        had = min(self.requests_running or 0, record.requests_running or 0)
         if record.requests_running is not None and self._counts("requests_running", record, at):
             self.requests_running = record.requests_running
             self.busy_since = (self.busy_since or at) if record.requests_running else None
@@ -150,10 +179,10 @@ class Instance:
             self.requests_waiting = record.requests_waiting
             self.piled_since = (self.piled_since or at) if record.requests_waiting else None
         if record.tokens_total is not None and self._counts("tokens", record, at):
-            self.tokens = _counted(self.tokens, record.tokens_total, at)
+            self.tokens = _counted(self.tokens, record.tokens_total, at, had)
             self.last_token_at = record.last_token_at
         if record.steps_total is not None and self._counts("steps", record, at):
-            self.steps = _counted(self.steps, record.steps_total, at)
+            self.steps = _counted(self.steps, record.steps_total, at, had)
         done = self.tokens or self.steps
         if done is None or record.requests_running is None:
             return
@@ -180,10 +209,10 @@ class Instance:
         return True
 
 
-def _counted(count: Count | None, value: int, at: float) -> Count:
+def _counted(count: Count | None, value: int, at: float, had: int) -> Count:
     if count is None:
         return Count(value, at, at)
-    count.take(value, at)
+    count.take(value, at, had)
     return count
 
 

@@ -11,30 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from analyzers.knowledge.role_rules import Bounds, RoleRules
 from analyzers.model.role_instances import Count, Instance, Seat, serving
+from analyzers.model.role_silence import ENDED, STOPPED, Seen, Silence
 from analyzers.model.role_speeds import Speed, alike, speed_of
 from analyzers.model.role_waits import Waits, newer
 
 PAST = 5.0  # times its own longest rest
-LEASES = 1.5  # without a heartbeat: one that renews each minute is heard more seldom
 MOST_NAMED = 8
 MOST_BY_CHANCE = 6  # so few may all come late
 MOST_OF = 0.8  # of the time it was busy
-ENDED = frozenset({"X", "Z"})
-STOPPED = frozenset({"T", "t"})
 _WITHOUT_HEARTBEAT = frozenset({"switch", "warm_up", "checkpoint", "weight_sync"})
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What an agent saw of an instance's process. ``still_seconds``: it used no processor and no tensor core for so long."""
-
-    state: str = ""  # ps's letter of the newest row; "gone": its node's newest table has no such process
-    at: float | None = None
-    for_seconds: float = 0.0  # it was read in this state for so long
-    still_seconds: float | None = None
-    source: str = ""
-    leaked_by: Seat | None = None  # it was killed for memory, and this one had grown most
-    killed_for_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +68,11 @@ class _Look:
     rules: RoleRules
     seen: Mapping[Seat, Seen]
     waits: Waits = field(init=False)
+    silence: Silence = field(init=False)
 
     def __post_init__(self) -> None:
         self.waits = Waits(self.instances, self.rules, self.now)
+        self.silence = Silence(list(serving(self.instances)), self.waits.waiting, self.bounds, self.seen)
 
     @property
     def bounds(self) -> Bounds:
@@ -96,14 +83,14 @@ class _Look:
     def ended(self) -> Iterator[Stall]:
         """Yield those that are gone; a heartbeat alone that is missing in many at once is of those who listen."""
         every = list(serving(self.instances))
-        silent = {one.seat: seconds for one in every if (seconds := self._silent(one)) is not None}
-        known = sum(one.renewed_at is not None for one in every)
-        deaf = len(silent) > 1 and len(silent) > self.bounds.lost_share * known
-        for one in every:
+        silent = {} if self.silence.is_deaf() else self.silence.seconds
+        for one in () if self.silence.all_ended else every:
             seen = self.seen.get(one.seat, _NOT_SEEN)
+            if seen.ended_well or self.silence.is_former(one):
+                continue
             if one.state is None and seen.state in ENDED and not self._needed(one):
                 continue
-            found = self._end(one, seen, None if deaf else silent.get(one.seat))
+            found = self._end(one, seen, silent.get(one.seat))
             if found is not None:
                 yield found
 
@@ -148,12 +135,6 @@ class _Look:
         strength = 0.75 if self._rests(one) >= self._bound(one) > 0 else 0.5
         return self._stall("role_lost", one, since, strength, f"it was not heard for {silent:.0f} s", seen)
 
-    def _silent(self, one: Instance) -> float | None:
-        if one.renewed_at is None:
-            return None
-        silent = one.renewed_read_at - one.renewed_at
-        return silent if silent >= max(self.bounds.heartbeat_seconds, LEASES * (one.lease_seconds or 0.0)) else None
-
     def _goes_on(self, one: Instance, seen: Seen) -> bool:
         """Whether anything shows that it works: a counter that moved lately, or a process that uses its processors."""
         counts = [count for count in (one.tokens, one.steps) if count is not None and self._fresh(count.seen_at)]
@@ -197,14 +178,20 @@ class _Look:
             strength = 0.8 if active is not None else 0.75 if past else 0.4
             why = f"in phase {one.phase} it made no progress for {rests:.0f} s"
             return self._stall("trainer_still", one, self.now - rests, strength, why)
-        if rests < rule.decided_seconds or not (peers or past):
+        if rests < rule.decided_seconds or not (peers or past) or self._may_still_end(one, count, rests):
             return None
         work = f"it has {one.requests_running} requests and finished nothing for {rests:.0f} s"
         than = f", while {peers[0].name} goes on" if peers else ", and never rested so long before"
-        heard = ", though it is heard and answers" if one.answers or self._silent(one) is None else ""
+        heard = ", though it is heard and answers" if one.answers or one.seat not in self.silence.seconds else ""
         engine = kind in ("rollout", "hybrid")
         fault_class = "engine_still" if engine else "tool_still" if kind == "environment" else "worker_still"
         return self._stall(fault_class, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
+
+    def _may_still_end(self, one: Instance, count: Count | None, rests: float) -> bool:
+        """Whether its role counts what has ended, and this has taken no longer yet than the work of others did."""
+        counts = [other.tokens if count is one.tokens else other.steps for other in self.waits.of_role(one.role)]
+        held = max((other.held for other in counts if other is not None and other.is_coarse), default=0.0)
+        return rests * max(1, one.requests_running or 0) < PAST * held
 
     def _loaded(self, one: Instance, kind: str) -> bool:
         """Whether it has work of which something has to come. Few long calls are the tail of a step, and no fault."""
@@ -314,7 +301,8 @@ class _Look:
         if own is None or not self._works_on(one, seconds):
             return None
         waited = 0.1 * bool(self.waits.behind.get(one.seat))
-        most = self._least_of_peers(one, own, speeds) if one.tokens is not None and own.busy >= MOST_OF else 0.0
+        compared = one.tokens is not None and not one.tokens.is_coarse and own.busy >= MOST_OF
+        most = self._least_of_peers(one, own, speeds) if compared else 0.0
         if own.a_request * self.bounds.slow_factor < most:
             why = f"it does {most / max(own.a_request, 1e-9):.1f} times less a request than any peer with as many"
             return self._stall("role_slow", one, since, 0.6 + waited, why)

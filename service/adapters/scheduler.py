@@ -301,15 +301,19 @@ class ClaimLoop:
     def _restart_role(self, work: RoleWork, found: Remediation, keep: Keep, did: Remediation) -> None:
         """Fence the old instances, so that peers refuse what they still send, and have the role started anew."""
         assert self._roles is not None
-        present = {(one["role"], one["instance"]): one["epoch"] for one in directory(self._connection, found["job"])}
-        old = {name: epoch for name, epoch in work.epochs.items() if present.get((work.role, name)) == epoch}
-        for name in work.epochs.keys() - old.keys():
-            did[f"{work.role} {name}"] = "was replaced meanwhile"
-        if work.epochs and not old:
-            return
-        work = msgspec.structs.replace(work, epochs=old)
-        restart = patiently(partial(self._roles.restart_role, work, keep), keep)
-        fence(self._connection, work)
+        while True:
+            present = {
+                (one["role"], one["instance"]): one["epoch"] for one in directory(self._connection, found["job"])
+            }
+            old = {name: epoch for name, epoch in work.epochs.items() if present.get((work.role, name)) == epoch}
+            for name in work.epochs.keys() - old.keys():
+                did[f"{work.role} {name}"] = "was replaced meanwhile"
+            if work.epochs and not old:
+                return
+            work = msgspec.structs.replace(work, epochs=old)
+            restart = patiently(partial(self._roles.restart_role, work, keep), keep)
+            if fence(self._connection, work):
+                break  # else one was replaced since the look, and what runs is looked at again
         did[work.what] = patiently(restart, lambda: None, lambda: restart.refusal)
 
     def _commands(self, work: Work | RoleWork, task: str) -> list[list[str]]:
@@ -359,15 +363,18 @@ class ClaimLoop:
             self._noted.pop(next(iter(self._noted)))
 
 
-def fence(connection: Connection, work: RoleWork) -> None:
-    """Refuse what the instances still send; raise ``WorkFailed`` where one has just been replaced, or it is not allowed."""
+def fence(connection: Connection, work: RoleWork) -> bool:
+    """Refuse what the instances still send; return False where one has just been replaced. Raise ``WorkFailed``."""
     path = resource("jobs", work.plan["job"], "roles", "fence")
     for instance, epoch in work.epochs.items():
         body = {"role": work.role, "instance": instance, "epoch": epoch, "reason": work.plan["id"]}
         try:
             connection.send("POST", path, json=body)
         except RequestRefused as refused:
+            if refused.status == 409:  # it is at a higher epoch
+                return False
             raise WorkFailed(f"{work.role} {instance} cannot be fenced: {refused}") from None
+    return True
 
 
 def patiently(step: Callable[[], Result | None], keep: Keep, refusal: Callable[[], str] = str) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -40,7 +41,7 @@ def read_role_facts(session: Session, job: str) -> RoleFacts:
     began = min((one.registered_at for one in instances if one.serving), default=0.0)
     return RoleFacts(
         instances=instances,
-        past=tuple(_past(session, job, began)),
+        past=tuple(_past(session, job, began, {(slot.role, slot.instance): slot for slot in slots})),
         standbys=tuple(declared.get("standby_nodes", ())),
         kinds=dict(declared.get("node_kinds", {})),
         reserve=max((declared.get("parallel") or {}).values(), default=0),
@@ -98,20 +99,28 @@ def _instance(slot: Slot, heard_at: float) -> RoleInstance:
     )  # fmt: skip
 
 
-def _past(session: Session, job: str, since: float) -> list[PastRestart]:
+def _past(session: Session, job: str, since: float, slots: Mapping[tuple[str, str], Slot]) -> list[PastRestart]:
     """Return the restarts since the job last began as a whole: that is, since every instance that serves registered."""
     query = select(Row).where(Row.job == job, Row.kind == "restart_role").order_by(Row.proposed_at.desc())
     found = [one for row in session.scalars(query.limit(MOST_PAST)) if (one := rows.parse_row(row)) is not None]
     begun = [(one.began_at, one) for one in found if one.began_at is not None and one.began_at >= since]
     return [
         PastRestart(
-            role=one.role or "", step=one.role_restart.step if one.role_restart else None, outcome=_outcome(one)
+            role=one.role or "", step=one.role_restart.step if one.role_restart else None, outcome=_outcome(one, slots)
         )
         for _, one in sorted(begun, key=lambda pair: pair[0])
     ]
 
 
-def _outcome(one: Remediation) -> Literal["cured", "failed", "pending"]:
-    if one.status == "failed" or one.outcome == "not_cured":
+def _outcome(one: Remediation, slots: Mapping[tuple[str, str], Slot]) -> Literal["cured", "failed", "pending"]:
+    """Return what became of a restart. One whose report was lost, or that another program forestalled, did not fail."""
+    if one.outcome == "not_cured" or (one.status == "failed" and not _is_back(one, slots)):
         return "failed"
     return "cured" if one.outcome == "cured" else "pending"
+
+
+def _is_back(one: Remediation, slots: Mapping[tuple[str, str], Slot]) -> bool:
+    """Whether each of its instances has registered anew."""
+    epochs = one.role_restart.epochs if one.role_restart is not None else {}
+    present = {name: slots.get((one.role or "", name)) for name in epochs}
+    return bool(epochs) and all(slot is not None and slot.epoch > epochs[name] for name, slot in present.items())

@@ -8,7 +8,8 @@ from typing import Any
 
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import fold
-from analyzers.model.role_stalls import Seen, Stall, stalled
+from analyzers.model.role_silence import Seen
+from analyzers.model.role_stalls import Stall, stalled
 from collectors.records import RoleState
 from service.packaged_knowledge import load
 

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from analyzers.model import processes
 from analyzers.model.role_instances import Instance, Seat
-from analyzers.model.role_stalls import ENDED, Seen
+from analyzers.model.role_silence import ENDED, Seen
 from analyzers.model.window import Window
 from collectors.records import KernelEvent, Placement, ProcessState
 from collectors.records.identity import places
@@ -75,7 +75,7 @@ def _seen(
     return Seen(
         state="gone" if gone else last.state, at=last.at, still_seconds=_still(ordered), source=last.source,
         for_seconds=_in_state(ordered),
-        killed_for_memory=process in killed or _counted(ordered),
+        killed_for_memory=process in killed or _counted(ordered), ended_well=last.exit_code == 0 and not last.signal,
     )  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from analyzers.model.role_instances import Instance, Seat, fold
 from collectors.records import RoleState
 
@@ -27,8 +29,10 @@ class RoleReadings:
                 return
             if reading.attempt > self.attempt:
                 self.attempt, self._instances = reading.attempt, {}
+        if reading.at is None or reading.at > at:  # a clock that is ahead
+            reading = replace(reading, at=at)
         fold((reading,), self._instances)
-        self.heard_at = max(self.heard_at, at if reading.at is None else min(reading.at, at))
+        self.heard_at = max(self.heard_at, reading.at or at)
 
     def instances(self) -> Mapping[Seat, Instance]:
         """Return the instances of which anything was reported lately."""

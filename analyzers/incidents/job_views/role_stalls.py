@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from analyzers.incidents.job_views.job import JobView
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import Instance, Seat, serving
-from analyzers.model.role_stalls import Seen, Stall, stalled
+from analyzers.model.role_silence import Seen
+from analyzers.model.role_stalls import Stall, stalled
 
 LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
 EVERY_SECONDS = 5.0  # of thousands of instances one comes at any moment
@@ -37,8 +38,7 @@ def stalls_of(view: JobView) -> list[Stall]:
     known = view.roles.heard_at // EVERY_SECONDS, seen
     if view.stalls is None or view.stalls[0] != known:
         found = stalled(instances, view.roles.heard_at, rules_of(view), seen)
-        lasting = [one for one in found if one.strength >= LEAST_STRENGTH and not _ended_well(view, one)]
-        view.stalls = known, lasting
+        view.stalls = known, [one for one in found if one.strength >= LEAST_STRENGTH]
     return view.stalls[1]
 
 
@@ -94,13 +94,8 @@ def _seen(view: JobView, instances: Iterable[Seat]) -> dict[Seat, Seen]:
         if (number := number_of(view, seat)) is None:
             continue
         if (end := view.ended.get(number)) is not None:
-            found[seat] = Seen("X", end.at, killed_for_memory=view.processes.killed_for_memory(end))
+            killed = view.processes.killed_for_memory(end)
+            found[seat] = Seen("X", end.at, killed_for_memory=killed, ended_well=end.well)
         elif (held := view.processes.held.get(number)) is not None:
             found[seat] = Seen(held.state, held.until)
     return found
-
-
-def _ended_well(view: JobView, stall: Stall) -> bool:
-    """Whether its process has left in order: its job is ending, or had no more work for it."""
-    number = number_of(view, (stall.role, stall.instance))
-    return number is not None and (end := view.ended.get(number)) is not None and end.well

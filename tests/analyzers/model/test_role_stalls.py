@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from analyzers.model.role_stalls import Seen
+from analyzers.model.role_silence import Seen
 from collectors.records import DIRECTORY, RoleState
 from tests.support.role_readings import END, GENERATES, START, named, readings, scene, stalls
 

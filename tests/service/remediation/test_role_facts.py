@@ -152,6 +152,22 @@ def test_a_person_may_ask_for_it_under_the_same_guards(database: Database) -> No
         assert build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now).role == "rollout"
 
 
+def test_a_restart_of_which_the_report_is_lost_did_not_fail(database: Database) -> None:
+    """The instance is back under a higher epoch: it does not count towards a restart of the whole job."""
+    place(database)
+    care = Care(database)
+    directory = Roles(database)
+    for number in range(3):
+        with database.session() as session:
+            one = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now)
+        events = (Approve(id=one.id, by="ann"), Take(id=one.id, by="ray"), Begin(id=one.id, by="ray", token=1))
+        let(care.remedies, Proposed(incident=one.incident, plan=one), *events, now=care.now)
+        let(care.remedies, Fail(id=one.id, by="ray", token=1, reason="no answer"), now=care.now)
+        directory.at = care.now
+        directory.replace("rollout", "1", weights=40)
+        directory.step(41 + number)
+
+
 def test_an_instance_is_lost_only_where_its_peers_are_heard(database: Database) -> None:
     """After an outage of the service every lease seems over until the first renewals come."""
     place(database)

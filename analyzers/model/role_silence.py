@@ -1,0 +1,76 @@
+"""Instances that are not heard any more: which they are, and whether it is they who fell silent or who listens that is deaf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzers.knowledge.role_rules import Bounds
+from analyzers.model.role_instances import Instance, Seat
+
+LEASES = 1.5  # without a heartbeat: one that renews each minute is heard more seldom
+LEAST_DEAF_NODES = 4
+ENDED = frozenset({"X", "Z"})
+STOPPED = frozenset({"T", "t"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an agent saw of an instance's process. ``still_seconds``: it used no processor and no tensor core for so long."""
+
+    state: str = ""  # ps's letter of the newest row; "gone": its node's newest table has no such process
+    at: float | None = None
+    for_seconds: float = 0.0  # it was read in this state for so long
+    still_seconds: float | None = None
+    source: str = ""
+    leaked_by: Seat | None = None  # it was killed for memory, and this one had grown most
+    killed_for_memory: bool = False
+    ended_well: bool = False  # with exit code 0: its job is ending, or had no more work for it
+
+
+@dataclass
+class Silence:
+    """The heartbeats of a job's serving instances. ``seconds``: of those that are missing, for how long."""
+
+    every: Sequence[Instance]
+    waiting: Sequence[Instance]
+    bounds: Bounds
+    seen: Mapping[Seat, Seen] = field(default_factory=dict)
+    seconds: dict[Seat, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find those that are silent, and when the others began."""
+        ended = {seat for seat, seen in self.seen.items() if seen.state in ENDED}
+        living = any(seen.state and seen.state not in ENDED | {"gone"} for seen in self.seen.values())
+        self.every = [one for one in self.every if one.renewed_at is not None]
+        self.seconds = {one.seat: seconds for one in self.every if (seconds := self.of(one)) is not None}
+        heard = [one for one in self.every if one.seat not in self.seconds and one.seat not in ended]
+        self._began_at = min((one.began_at for one in heard), default=0.0)
+        self._roles = {one.role for one in heard}
+        self.all_ended = bool(ended) and not heard and not living
+
+    def of(self, one: Instance) -> float | None:
+        """Return for how long an instance has not been heard; None: it is heard, or has no heartbeat."""
+        if one.renewed_at is None:
+            return None
+        silent = one.renewed_read_at - one.renewed_at
+        return silent if silent >= max(self.bounds.heartbeat_seconds, LEASES * (one.lease_seconds or 0.0)) else None
+
+    def is_deaf(self) -> bool:
+        """Whether so many are silent at once, or on so many machines, that who listens is at fault."""
+        share, nodes = self.bounds.lost_share, set(_nodes(self.every))
+        quiet = set(_nodes([one for one in self.every if one.seat in self.seconds]))
+        if len(quiet) >= LEAST_DEAF_NODES and len(quiet) > share * len(nodes):
+            return True
+        return len(self.seconds) > 1 and len(self.seconds) > share * len(self.every)
+
+    def is_former(self, one: Instance) -> bool:
+        """Whether it was heard last before all that are heard began, and none of those asks for it: it is of a run before."""
+        if one.renewed_at is None or self._began_at <= one.renewed_at:
+            return False
+        asked = ((other.waiting_for or "").partition(" ")[0] for other in self.waiting)
+        return one.role in self._roles or one.role not in asked
+
+
+def _nodes(every: Sequence[Instance]) -> Iterator[str]:
+    return (one.node for one in every if one.node is not None)
