@@ -194,9 +194,14 @@ class _Owned:
         )
 
     def within(self, archive: Found, limits: Limits) -> _Owned:
-        """Compare the paths in an archive as those of a folder. Unpacking it for them takes a hundredth of reading it."""
+        """Compare the paths in an archive as those of a folder. Unpacking it for them takes a hundredth of reading it.
+
+        What is read beside the archive may be another node's run, packed too: then a local rank is of any node.
+        """
         found = _Owned.of(opened.source for opened in open_found(archive, limits))
-        return found if found.several else self
+        if not found.several:
+            return self
+        return replace(found, only_runs=frozenset()) if self.several else found
 
 
 @dataclass(slots=True)

@@ -128,3 +128,19 @@ def test_paths_in_an_archive_are_roles_as_those_of_a_folder(tmp_path: Path, form
     found = [(one.role, one.rank) for one in read_paths([packed]) if isinstance(one, LogEvent | Steps)]
     assert sorted(found) == sorted((one.role, one.rank) for one in unpacked)  # type: ignore[type-var]
     assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize(("archives", "ranks"), [(1, {0, 1}), (2, {None})])
+def test_archives_of_several_nodes_have_no_rank_in_common(
+    tmp_path: Path, archives: int, ranks: set[int | None]
+) -> None:
+    """In one archive torchrun's folders are the ranks; in one of each node they are local ranks."""
+    names = {f"run_x/attempt_0/{rank}/stderr.log": CRASH for rank in (0, 1)}
+    packed = [tmp_path / f"{number}.tgz" for number in range(archives)]
+    for number, path in enumerate(packed):
+        folder = tmp_path / str(number)
+        list(_written(folder, names))
+        with tarfile.open(path, "w:gz") as tar:
+            tar.add(folder, "logs")
+
+    assert {one.rank for one in read_paths(packed) if isinstance(one, LogEvent)} == ranks
