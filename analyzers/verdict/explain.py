@@ -16,6 +16,7 @@ from analyzers.verdict.correlate import Decision, Root
 from collectors.records import StackDump
 
 MOST_REJECTED = 8
+OF_PROCESSES = frozenset({"rank", "group", "stage", "node", "device"})  # kinds of suspects that ranks run on, or are
 MOST_CLAIMED = 64  # suspects and sentences of one finding
 
 
@@ -62,14 +63,24 @@ def victims_of(decision: Decision, named: list[tuple[str, Root]], culprits: tupl
 
 
 def rejected_by(decision: Decision, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
-    """Return the suspects that lost, each with the reason."""
-    guilty = {(culprit.kind, culprit.id) for culprit in culprits}
+    """Return the suspects that lost, each with the reason; what a culprit names under another kind or name is none of them."""
     entries = [
         Rejected(kind=suspect.kind, id=_name(suspect), why=suspect.why)
         for suspect in decision.rejected
-        if (suspect.kind, _name(suspect)) not in guilty
+        if not any(_is_named(suspect, culprit) for culprit in culprits)
     ]
     return tuple(dict.fromkeys(entries))[:MOST_REJECTED]
+
+
+def _is_named(suspect: Suspect, culprit: Culprit) -> bool:
+    """Whether a culprit is, or holds, the same rank, node or device. Its code or its link is another matter."""
+    if (suspect.kind, _name(suspect)) == (culprit.kind, culprit.id):
+        return True
+    if suspect.kind not in OF_PROCESSES or (culprit.kind not in OF_PROCESSES and suspect.kind in {"node", "device"}):
+        return False
+    if suspect.ranks:
+        return set(suspect.ranks) <= set(culprit.ranks)
+    return suspect.device in culprit.devices if suspect.device else suspect.node == culprit.id
 
 
 def _name(suspect: Suspect) -> str:
