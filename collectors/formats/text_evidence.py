@@ -24,7 +24,7 @@ from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_J
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
-from collectors.records import Record, Unread
+from collectors.records import KernelEvent, Record, Unread
 
 CHUNK_BYTES = 1 << 20
 LABEL_BYTES = 32
@@ -139,6 +139,7 @@ class _Reader:
         self._known: dict[bytes, Concern] = {}  # by a line with 0 for each digit
         self._general: dict[str, Concern] = {}  # with 0 for each number
         self.kernel_events = 0
+        self.bare: list[tuple[int, KernelEvent]] = []  # of lines without a stamp: a job's texts may hold them
         self.at_line = 0
 
     @property
@@ -184,7 +185,10 @@ class _Reader:
             split = kernel_times.split(text)
             yielded = list(self.kernel.feed(number, text))
             self.kernel_events += len(yielded)
-            yield from yielded
+            if split.form:
+                yield from yielded
+            else:
+                self.bare += [(number, event) for event in yielded]
             if yielded or (split.form not in ANYONES and split.tag == kernel_times.KERNEL):
                 return
         if self.of_machine and not of_program and not self._of_job(text):
@@ -192,7 +196,7 @@ class _Reader:
         if mask & STACK and self._is_of_stack(number, text):
             yield from self.stacks.finished()
             return
-        if mask & STEP:
+        if mask & STEP or self.job.quotes_texts:
             self.late.flush_of(text)
         if mask & NO_NUMBER:
             self.late.flush()
@@ -204,6 +208,7 @@ class _Reader:
     def end(self) -> Iterator[Record]:
         """Yield what is left: the file ended, or a limit was reached."""
         self.late.flush()
+        yield from (event for number, event in self.bare if not self.job.runs.goes_on("", number))
         yield from self.kernel.end()
         yield from self.stacks.end()
         yield from self.job.events()

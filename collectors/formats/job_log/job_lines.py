@@ -12,6 +12,9 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
+
+from collectors.formats.quotations import is_row
 from collectors.formats.text_lines import iso_seconds, utc_seconds
 
 MAX_LINE_CHARACTERS = 8192
@@ -52,8 +55,9 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
             r"\((?P<actor>raylet|autoscaler|pid=\w{1,20})(?:, ip=(?P<node>[\w.:-]{1,60})| \+[\dhms]{1,12})?\)\s"
         ),
     ),
-    "0": (_CONTAINER,),
+    "0": (_CONTAINER, re.compile(r"\d{1,7}[ \t:|]{1,4}(?=\[rank\d{1,7}\]:)")),
     ">": (re.compile(r"> ?"),),  # a quotation in a thread
+    " ": (re.compile(r"[ \t]{1,16}(?:\d{1,7}[ \t:|]{1,4})?(?=\[rank\d{1,7}\]:)"),),  # an editor's margin
 }
 _PDSH = re.compile(
     r"(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|\w{1,60}Error: )"
@@ -67,6 +71,10 @@ _SYSLOG = re.compile(
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})? (?P<node>[\w.-]{1,253}) [\w./@-]{1,64}(?:\[(?P<pid>\d{1,10})\])?: ?"
 )
 _SRUN = re.compile(r"\s{0,7}(\d{1,7}): ?")
+
+_MESSAGES = ("log", "message", "msg", "MESSAGE")
+_STAMPS = ("time", "ts", "timestamp", "asctime", "@timestamp")
+_TALKING = frozenset({"info", "debug", "trace", "notice"})
 
 # torch writes the month without a leading zero since 2.3 ("E321 02:07:08.408271257"), glog with it ("E0321").
 _GLOG = re.compile(r"\[?[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(\.\d{1,9})?")
@@ -102,6 +110,9 @@ class Line:
 def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | None = None) -> Line:
     """Take the prefixes off one line. ``numbered``: srun labelled the file. ``seen_at`` gives glog stamps their year."""
     rest = text[:MAX_LINE_CHARACTERS].rstrip("\r\n")
+    found: dict[str, str] = {}
+    if rest.startswith("{") and (message := message_of(rest)) is not None:
+        found, rest = message
     if rest.startswith("[") and (coloured := _ESCAPELESS.match(rest)):
         rest = coloured[1] + rest[coloured.end() :]
     while rest.startswith("^C"):  # a terminal's echo of the key
@@ -109,7 +120,6 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
     if "\x1b" in rest:
         rest = _ANSI.sub("", rest)
     stream: list[str] = []
-    found: dict[str, str] = {}
     if numbered and (label := _SRUN.match(rest)):
         found["task"], rest = label[1], rest[label.end() :]
         stream.append(f"task {label[1]}")
@@ -128,10 +138,32 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
     )  # fmt: skip
 
 
+def message_of(row: str) -> tuple[dict[str, str], str] | None:
+    """Return what a line of JSON logs, and its rank and stamp; None for a row of data, and for what is mere information.
+
+    Docker's ``{"log": …, "stream": …, "time": …}``, and the objects of structured loggers.
+    """
+    try:
+        entry = msgspec.json.decode(row)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+    if not isinstance(entry, dict) or str(entry.get("level", "")).lower() in _TALKING or is_row(entry):
+        return None
+    message = next((entry[key] for key in _MESSAGES if isinstance(entry.get(key), str)), None)
+    if not message:
+        return None
+    stamp = next((entry[key] for key in _STAMPS if isinstance(entry.get(key), str)), None)
+    found = {"stamp": stamp} if stamp else {}
+    rank = entry.get("rank")
+    if isinstance(rank, int) and 0 <= rank < 10_000_000:
+        found["rank"] = str(rank)
+    return found, str(message).rstrip("\r\n")
+
+
 def _layer(text: str) -> re.Match[str] | None:
     """The outermost layer of prefix; its first character decides which it can be."""
     first = text[:1]
-    layers = _LAYERS.get("0" if first.isdigit() else first, ())
+    layers = _LAYERS.get("0" if first.isdigit() else " " if first == "\t" else first, ())
     if found := next((match for pattern in layers if (match := pattern.match(text))), None):
         return found
     if not first.isalnum() and first not in _REDACTED:

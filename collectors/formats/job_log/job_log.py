@@ -13,7 +13,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 import msgspec
 
@@ -21,45 +20,26 @@ from collectors.formats import Input, reader
 from collectors.formats.job_log import families, log_marks, phases, rl_steps
 from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
+from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
 from collectors.formats.job_log.shapes import Blocks
 from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
+from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
 from collectors.formats.job_log.traceback_events import alone, event_of, quoted_in
 from collectors.formats.job_log.tracebacks import HEADER, LAST_LINE, Assembler
+from collectors.formats.quotations import Quotes
 from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record, Unread
 
 MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits
 MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the same time
-STEPS_AFTER, NEWEST_STEPS = 4, 16  # so many steps after a failure of the network or an exception, it had passed
+FATAL = frozenset(
+    {"traceback", "cuda_error", "oom", "fatal_python", "worker_killed", "watchdog_timeout", "watchdog_abort"}
+)
+"""What ends a process: one that goes on with its steps has printed it of something else, or has handled it."""
 BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
-SNIFFED_LINES = 20
 MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
-
-_STRONG = (
-    HEADER, "ProcessGroupNCCL", "torch.distributed.elastic", "torch/distributed/elastic", "srun: error:", "slurmstepd:",
-    "NCCL WARN", "NCCL INFO", "ChildFailedError", "CUDA error", "CUDA out of memory", "onnection closed by peer",
-    "noticed that process rank", "Fatal Python error:",
-)  # fmt: skip
-_RANKED = re.compile(r"^(?:\[rank\d+\]:|\[[a-z]+\d+(?:\|\d+)?\]:|\[\d+,\d+\]<std)", re.MULTILINE)
-_LOG_NAME = re.compile(r"(?:\.(?:log|out|err)(?:\.\d+)?|(?:^|/)(?:stdout|stderr)(?:\.\w+)?)$")
-
-
-def sniff(head: bytes, source: str) -> int:
-    """Claim text with a job's marks at 40, with steps at 30, any text under a log's name at 20: crashes are not in the head."""
-    if b"\0" in head[:4096]:
-        return 0
-    text = head.decode(errors="replace")
-    printable = sum(1 for letter in text[:4096] if letter.isprintable() or letter in "\n\r\t\x1b")
-    if printable < 0.9 * len(text[:4096]):
-        return 0
-    if any(mark in text for mark in _STRONG) or _RANKED.search(text):
-        return 40
-    reports = islice((line for line in text.splitlines() if may_report(line)), SNIFFED_LINES)
-    if sum(read_step(peel(0, line)) is not None for line in reports) > 1:
-        return 30
-    return 20 if text.strip() and _LOG_NAME.search(source) else 0
 
 
 @dataclass(slots=True)
@@ -71,6 +51,8 @@ class _Stream:
     blocks: Blocks = field(default_factory=lambda: Blocks(families.BLOCKS))
     head: Line | None = None  # where the current traceback began
     spawned: int | None = None  # "-- Process 3 terminated": the next traceback is that process's
+    quotes: Quotes = field(default_factory=Quotes)
+    quoted: bool = False  # the traceback that is being printed is a text that was read or written
 
 
 @dataclass(slots=True)
@@ -160,7 +142,7 @@ class JobLog:
         self.no_number: dict[str, _NoNumber] = {}  # by stream
         self.lost: set[str] = set()  # streams whose newest loss is not a number
         self.seen: dict[tuple[object, ...], int] = {}  # what an event says → the newest line that says it
-        self.newest_steps: OrderedDict[int, Line] = OrderedDict()  # step → the line that reports it first
+        self.runs = StepRuns(input.head)
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
         self.last_line: Line | None = (
             None  # the newest that may be the end of a traceback of which nothing else is left
@@ -177,6 +159,7 @@ class JobLog:
         self.local_is_rank = False  # a line's rank is its local rank: this is the job's first node
         self.locals: set[int] = set()  # that print lines of their own
         self.named: set[int] = set()  # ranks that lines name
+        self.quotes_texts = False  # texts of a model were seen: a step ends one
         self.step_blocks = rl_steps.Blocks()
         self.phases = phases.Phases()
 
@@ -195,7 +178,9 @@ class JobLog:
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
             self.steps.add(step, line)
-            self._note_step(step.step, line)
+            self.runs.take(step.step, line)
+            if self.quotes_texts and (of := self.streams.get(line.stream)) is not None:
+                of.quotes.end()
             begins = trouble or step.loss_is_none
             self._note_local(line, step.rank)
         elif begins:
@@ -206,7 +191,7 @@ class JobLog:
         if not begins and line.stream not in self.open:
             return
         stream = self._stream(line.stream)
-        self._read(line, stream)
+        self._read(line, stream, words if trouble else ())
         if stream.assembler.busy or stream.launcher.busy or stream.blocks.busy:
             self.open.add(line.stream)
         else:
@@ -221,7 +206,12 @@ class JobLog:
             return line
         return replace(line, stream=self.stamped)
 
-    def _read(self, line: Line, stream: _Stream) -> None:
+    def _read(self, line: Line, stream: _Stream, words: tuple[str, ...]) -> None:
+        """Read a line of a stream. ``words``: of trouble, some of which it holds."""
+        if words and stream.quotes.take(line.number, line.text, words, stamped=line.at is not None):
+            self._pass_over(line, stream)
+            self.quotes_texts = True
+            return
         if HEADER in line.text and line.stream.startswith(STAMPED):
             self.stamped = line.stream
         self._add(line.stream, stream.blocks.feed(line))
@@ -243,6 +233,14 @@ class JobLog:
             self.last_line = line
         self._add(line.stream, log_marks.events_of(line))
 
+    def _pass_over(self, line: Line, stream: _Stream) -> None:
+        """Read a quotation: as a part of the traceback that is being printed, or as the first line of one that is no event."""
+        begins = HEADER in line.text
+        if begins or stream.assembler.busy:
+            stream.assembler.feed(line.number, line.text, None)
+            self._finished(line.stream, stream)
+        stream.quoted = stream.quoted or begins
+
     def events(self) -> list[LogEvent]:
         """Close what is open, give each stream its rank, and return the events by their lines."""
         for name, stream in list(self.streams.items()):
@@ -257,15 +255,9 @@ class JobLog:
     def _exception_alone(self) -> Iterator[tuple[str, LogEvent]]:
         """Yield an exception of which a log holds the last line alone, without a step after it: others may be handled."""
         line = self.last_line
-        if line is None or self.found or any(step.number > line.number for step in self.newest_steps.values()):
+        if line is None or self.found or self.runs.after(line.number):
             return
         yield from ((line.stream, found) for found in alone(line))
-
-    def _note_step(self, step: int, line: Line) -> None:
-        if step not in self.newest_steps:
-            self.newest_steps[step] = line
-            if len(self.newest_steps) > NEWEST_STEPS:
-                self.newest_steps.popitem(last=False)
 
     def _has_passed(self, name: str, found: LogEvent) -> bool:
         """Whether training went on for several steps: links recover, and a program handles what it logs and goes on.
@@ -273,7 +265,9 @@ class JobLog:
         Of an exception only stamped steps of its own stream count: lines that a program prints may be written when it ends.
         """
         since = self.seen[_identity(name, found)]
-        after = [line for line in self.newest_steps.values() if line.number > since]
+        if found.event in FATAL and self.runs.goes_on(name, since) and not self._has_ended(found, since):
+            return True
+        after = self.runs.after(since)
         if found.event == "traceback":
             own = [line for line in after if line.stream == name and line.at is not None]
             return len(own) >= STEPS_AFTER and not self._has_ended(found, since)
@@ -345,10 +339,10 @@ class JobLog:
 
     def _finished(self, name: str, stream: _Stream) -> None:
         for traceback in stream.assembler.finished:
-            if stream.head is not None:
+            if stream.head is not None and not stream.quoted:
                 whole = event_of(traceback, stream.head, stream.spawned)
                 self._add(name, [whole, *quoted_in(whole, stream.head)])
-            stream.head = None
+            stream.head, stream.quoted = None, False
         stream.assembler.finished.clear()
 
     def _add(self, name: str, found: Iterator[LogEvent] | list[LogEvent]) -> None:

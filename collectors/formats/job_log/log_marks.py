@@ -16,6 +16,7 @@ from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.launchers import WORDS
 from collectors.formats.job_log.shapes import event
 from collectors.formats.job_log.tracebacks import BEGINNINGS, LAST_LINES
+from collectors.formats.quotations import OPENERS, is_sampled
 from collectors.records import LogEvent
 
 _GROUP = re.compile(
@@ -174,7 +175,8 @@ def _shortest(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 TROUBLE = _shortest((
-    *BEGINNINGS, *LAST_LINES, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", *WORDS, *(words for words, _, _ in _MARKS),
+    *BEGINNINGS, *LAST_LINES, *OPENERS, "-- Process", "ProcessGroup", "atchdog", "WorkNCCL", *WORDS,
+    *(words for words, _, _ in _MARKS),
     *shapes.words_of((*families.SHAPES, *families.BLOCKS)),
 ))  # fmt: skip
 """A line with none of these begins no event, unless it reports a loss that is none."""
@@ -186,18 +188,8 @@ _TALK_WITHIN = 120  # characters: a logger's level is in its prefix
 
 
 def _is_talk(text: str, at: int) -> bool:
-    """Whether the words at this place are a logger's advice (DEBUG, INFO), or quoted within a sentence."""
-    if _TALK.search(text[: min(at, _TALK_WITHIN)]):
-        return True
-    for quote in '"`':
-        opened = text.rfind(quote, 0, at)
-        closed = text.find(quote, at)
-        if opened < 0 or closed < 0 or text.count(quote, 0, at) % 2 == 0:
-            continue
-        before, after = text[:opened].rstrip(), text[closed + 1 :].strip(" .,;)")
-        if before[-1:].isalnum() or before[-1:] in {",", "("} or (not before and after[:1].isalpha()):
-            return True
-    return False
+    """Whether the words at this place are a logger's advice: below its DEBUG or INFO."""
+    return _TALK.search(text[: min(at, _TALK_WITHIN)]) is not None
 
 
 def events_of(line: Line) -> Iterator[LogEvent]:
@@ -217,14 +209,16 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             if name == "nccl_warning" and peer is None:
                 return
             if f'("{words}' in text or f"('{words}" in text or _is_talk(text, text.index(words)):
-                return  # a program's source, a sentence or a logger's advice quotes it
+                return  # a program's source or a logger's advice quotes it
             said = "connection_closed" if name == "nccl_warning" else name
             if said == "cuda_error" and "NCCL WARN" in text:
                 said = "nccl_error"  # some of what NCCL tries at start-up fails and is done without
             yield event(line, said, **fields, peer=peer, timeout_ms=timeout_of(text), message=text.strip()[:1000])
             return
     if ("nan" in text or "NaN" in text or "inf" in text) and loss_is_number(text) is False:
-        yield event(line, "nan")
+        value = _LOSS.search(text)
+        if value is None or not is_sampled(text, value.end() - 1):
+            yield event(line, "nan")
 
 
 def loss_is_number(text: str) -> bool | None:

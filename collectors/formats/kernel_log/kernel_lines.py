@@ -259,7 +259,13 @@ _LUSTRE_LOST = (
 # Every pattern begins where the text begins: the rest of a line may hold a name that a user chose.
 _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | None]], ...] = (
     (("SXid",), r"nvidia-(nvswitch\d+):? SXid \(" + _PCI + r"\):? (\d{1,6})(?:,(.*))?", _sxid),
-    (("Xid (",), r"NVRM:\s+Xid \(" + _PCI + r"\):\s*(\d{1,5})\b(?:,(.*))?", _xid),
+    (
+        ("Xid (",),
+        r"NVRM:\s+Xid \("
+        + _PCI
+        + r"\):\s*(\d{1,5})(?:,(?! (?:which|this|that|it|and|or|but|so|the)\b)(.*)|[\s\W]{0,8}$)",
+        _xid,
+    ),
     (
         (" detected on ",),
         r"XID (?P<code>\d{1,3})(?:\.\d{1,3})?\b.{0,200}? detected on (?:GPU )?" + _PCI,

@@ -10,6 +10,7 @@ import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.kernel_log import kernel_lines, kernel_times
+from collectors.formats.quotations import is_quoted
 from collectors.formats.text_lines import lines
 from collectors.records import KernelEvent, Record, Unread, pci_address
 
@@ -53,8 +54,20 @@ OF_JOBS = (
 )  # in brackets, their stamps look like dmesg's, and they name the same cards
 ANYONES = ("", "dmesg iso")  # a date and a time before the text: dmesg's, and that of many a program
 _BARE = ("NVRM: ", "nvidia-nvswitch", "XID ", "pcieport 0", "amdgpu 0")  # driver lines pasted without their prefix
-_QUOTED = re.compile(r"""(?:["'|=]|["'\w\]]: ) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))""")
-"""A line of the kernel within one of another program, such as gpud or a monitor: as a string, or after a colon."""
+_QUOTED = re.compile(
+    r"""(?:["'|=]|Message:|["'\w\]]: |\s{2}) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))"""
+)
+_OF_FILE_OR_HOST = (
+    re.compile(  # what grep writes before the lines of several files, and pdsh before those of several hosts
+        r"(?:(?:/[\w.@+-]{1,80}){1,8}(?:log|syslog|messages|dmesg)[\w.-]{0,20}:(?:\d{1,9}:)?|"
+        r"(?P<host>[A-Za-z0-9][\w.-]{0,62}): )(?=\S)"
+    )
+)
+_OF_PROGRAM = re.compile(
+    r"\s{0,12}(?:\{[\"&]|\"\w{1,30}\": |\w{1,30}=|\[?\d{4}[-/]\d\d[-/]\d\d[T ]|[IWEF]\d{4} \d\d:|"
+    r"(?=[\w./-]{0,63}[\d-])[\w./-]{1,63}: |(?:dmesg|kernel|journalctl): |(?:[\w() ]{1,40} )?Warning\s{1,8}\w{1,60}\s|time=)"
+)
+"""A line of the kernel within one of another program, such as gpud or kubectl: a string, a column, or behind a colon."""
 _JOURNAL = re.compile(rb'^\x1e?\{.{0,4096}"(?:__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_TRANSPORT)"', re.DOTALL)
 
 
@@ -142,7 +155,13 @@ class Parser:
         if boot := _BOOT.match(line):
             self.boot_id = boot[1]
         split = kernel_times.split(line)
-        if split.form in ANYONES and (quoted := _QUOTED.search(line[: kernel_lines.LOOK_LIMIT])):
+        if (
+            not split.form
+            and (of := _OF_FILE_OR_HOST.match(line))
+            and (within := kernel_times.split(line[of.end() :])).form
+        ):
+            split = replace(within, host=within.host or of["host"])
+        if split.form in ANYONES and (quoted := _carried(line[: kernel_lines.LOOK_LIMIT])):
             split = replace(split, text=line[quoted.end() :].rstrip("\"'}] ,"), form="quoted")
         elif not split.form and not line.startswith(_BARE):
             return
@@ -224,6 +243,12 @@ class Parser:
             boot_id=line.boot_id or self.boot_id,
             node=self.input.node or line.host,
         )
+
+
+def _carried(line: str) -> re.Match[str] | None:
+    """Find a kernel's line that a program reports in one of its own; in a sentence, a sample or a document it is quoted."""
+    found = _QUOTED.search(line) if _OF_PROGRAM.match(line) else None
+    return None if found is None or is_quoted(line, found.end()) else found
 
 
 def _notable(line: str) -> bool:

@@ -1,0 +1,36 @@
+"""How a job's log is recognised: by its marks, by its steps, or by its name."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from collectors.formats.job_log.job_lines import peel
+from collectors.formats.job_log.step_lines import may_report, read_step
+from collectors.formats.job_log.tracebacks import HEADER
+
+SNIFFED_LINES = 20
+
+_STRONG = (
+    HEADER, "ProcessGroupNCCL", "torch.distributed.elastic", "torch/distributed/elastic", "srun: error:", "slurmstepd:",
+    "NCCL WARN", "NCCL INFO", "ChildFailedError", "CUDA error", "CUDA out of memory", "onnection closed by peer",
+    "noticed that process rank", "Fatal Python error:",
+)  # fmt: skip
+_RANKED = re.compile(r"^(?:\[rank\d+\]:|\[[a-z]+\d+(?:\|\d+)?\]:|\[\d+,\d+\]<std)", re.MULTILINE)
+_LOG_NAME = re.compile(r"(?:\.(?:log|out|err)(?:\.\d+)?|(?:^|/)(?:stdout|stderr)(?:\.\w+)?)$")
+
+
+def sniff(head: bytes, source: str) -> int:
+    """Claim text with a job's marks at 40, with steps at 30, any text under a log's name at 20: crashes are not in the head."""
+    if b"\0" in head[:4096]:
+        return 0
+    text = head.decode(errors="replace")
+    printable = sum(1 for letter in text[:4096] if letter.isprintable() or letter in "\n\r\t\x1b")
+    if printable < 0.9 * len(text[:4096]):
+        return 0
+    if any(mark in text for mark in _STRONG) or _RANKED.search(text):
+        return 40
+    reports = islice((line for line in text.splitlines() if may_report(line)), SNIFFED_LINES)
+    if sum(read_step(peel(0, line)) is not None for line in reports) > 1:
+        return 30
+    return 20 if text.strip() and _LOG_NAME.search(source) else 0

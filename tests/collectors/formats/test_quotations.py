@@ -1,0 +1,125 @@
+"""What a line quotes is no report of a failure: by its own words, by the heading above it, by the steps that go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectors.formats.quotations import is_quoted
+from tests.collectors.formats.test_job_log import events
+
+CUDA = "CUDA error: an illegal memory access was encountered"
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "/w/t.py", line 3, in main\n    f(x)\n' + f"RuntimeError: {CUDA}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"sample: '{CUDA}'",
+        f"sample[3] = RuntimeError: {CUDA}",
+        f"Response: {CUDA}",
+        f"[response] {CUDA}",
+        f"2026-11-22 10:00:00 ERROR eval: answer='{CUDA}'",
+        f"  - {CUDA} is listed",
+        f"2. RuntimeError: {CUDA}",
+        f"# {CUDA}",
+        f"docs/faults.md:41:{CUDA}",
+        f'{{"step": 3, "text": "it said {CUDA}"}}',
+        f"{{'role': 'user', 'content': 'RuntimeError: {CUDA}'}}",
+        f"it/s, loss=1.9, text='{CUDA}'",
+        f"│ Write a test │ RuntimeError: {CUDA} │ 0.1 │",
+        f"if you see {CUDA} restart the job",
+        f"Fixed a crash with {CUDA}",
+        f"known = ['{CUDA}', 'NCCL error']",
+        f'    if "{CUDA}" in str(error):',
+    ],
+)
+def test_talk_of_an_error_is_quoted(line: str) -> None:
+    """Below a content's key, in a list, a table, a document or a sentence."""
+    assert is_quoted(line, line.index("CUDA error"))
+    assert events(line + "\n") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        CUDA,
+        f"RuntimeError: {CUDA}",
+        f"2026-11-22 10:00:00,001 ERROR trainer: training failed: {CUDA}",
+        f"[W1122 10:00:00.1 x.cpp:7] {CUDA}",
+        f'level=error msg="{CUDA}"',
+        f"lastError='{CUDA}'",
+        f"`RuntimeError: {CUDA}`",
+        f"Worker 3 raised torch.AcceleratorError: {CUDA}",
+        f"Process group watchdog thread terminated with exception: {CUDA}",
+    ],
+)
+def test_a_program_s_own_words_are_not(line: str) -> None:
+    """At the beginning, behind a logger's prefix, as a message's value; or a whole line that a reporter marked as code."""
+    assert not is_quoted(line, line.index("CUDA error"))
+    assert events(line + "\n") != []
+
+
+@pytest.mark.parametrize("word", ["it's ", '"a" ', "x: ", "[a] ", "| ", "sample", "`", "a=b "])
+def test_a_long_line_costs_little(word: str) -> None:
+    """What is looked at is bounded; a hostile line of repeated marks is answered."""
+    line = word * 8000 + CUDA
+
+    assert isinstance(is_quoted(line, line.index("CUDA error")), bool)
+
+
+def _steps(first: int, last: int, form: str = "step {} | loss 2.1\n") -> str:
+    return "".join(form.format(step) for step in range(first, last + 1))
+
+
+STAMPED = "2026-11-22 10:00:{0:02} INFO step {0} loss 2.1\n"
+
+
+@pytest.mark.parametrize("form", ["step {} | loss 2.1\n", STAMPED, "[rank2]: step {} | loss 2.1\n"])
+def test_a_fatal_error_after_which_its_process_goes_on_is_none(form: str) -> None:
+    """A text of the job's data printed it, or it was handled."""
+    prefix = "[rank2]: " if "rank2" in form else ""
+
+    assert events(_steps(1, 3, form) + prefix + f"RuntimeError: {CUDA}\n" + _steps(4, 8, form)) == []
+    assert events(_steps(1, 3, form) + prefix + f"RuntimeError: {CUDA}\n" + _steps(4, 5, form)) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TRACEBACK + _steps(1, 9),  # a buffer that is written when the program ends
+        _steps(1, 9) + TRACEBACK + _steps(5, 9),  # a restart from a checkpoint
+        _steps(1, 3) + "[rank1]: RuntimeError: " + CUDA + "\n" + _steps(4, 9),  # another process
+        "x" * 9000 + "\n" + _steps(1, 3) + TRACEBACK + _steps(4, 9),  # a part of a buffered log
+    ],
+)
+def test_steps_below_that_prove_nothing_contradict_nothing(text: str) -> None:
+    """Of another process, after a restart, or printed when the process ended."""
+    assert [each.event for each in events(text)] in (["traceback"], ["cuda_error"])
+
+
+def test_a_text_below_its_heading_is_quoted_until_a_step() -> None:
+    """What a model wrote may hold a whole traceback; what follows the next step is the process's own."""
+    quoted = "completion:\n" + TRACEBACK
+    tagged = "<|im_start|>assistant\n" + TRACEBACK + "<|im_end|>\n"
+
+    assert events(quoted) == events(tagged) == []
+    assert [each.event for each in events(quoted + _steps(1, 1) + TRACEBACK)] == ["traceback"]
+    assert [each.event for each in events(tagged + TRACEBACK)] == ["traceback"]
+
+
+def test_docker_s_lines_are_the_process_s_own() -> None:
+    """What stands in the message of a JSON line has the prefixes of any line; a row of data is none."""
+    row = '{{"log":"{}\\n","stream":"stderr","time":"2026-11-22T10:00:0{}.5Z"}}\n'
+    inner = [
+        "[rank3]: Traceback (most recent call last):",
+        '[rank3]:   File \\"/w/t.py\\", line 3, in main',
+        "[rank3]: KeyError: 7",
+    ]
+
+    (found,) = events("".join(row.format(text, at) for at, text in enumerate(inner)))
+
+    assert (found.event, found.rank, found.exception, len(found.frames)) == ("traceback", 3, "KeyError", 1)
+    assert found.at is not None
+    assert events('{"role": "user", "message": "RuntimeError: ' + CUDA + '"}\n') == []
