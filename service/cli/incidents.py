@@ -146,8 +146,8 @@ def incident_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of ``INCIDENT_COLUMNS`` for one incident of a list."""
     from service.reports import history
 
-    found = None if row["verdict"] is None else history.of_summary(row["verdict"])
-    last = ("no verdict yet", "", "") if found is None else (found.named, found.sure, row.get("plan") or found.action)
+    found = history.of_incident(row)
+    last = ("no verdict yet", "", "") if found is None else (found.named, found.sure, found.action)
     opened, closed = shown_instant(row["opened_at"]), shown_instant(row["closed_at"])
     return row["id"], opened, closed, row["kind"], row["job"] or "(fleet)", *last
 

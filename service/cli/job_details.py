@@ -13,15 +13,9 @@ MOST_SHOWN = 8
 
 def print_progress(progress: dict[str, Any]) -> None:
     """Print the step times and bound, from which pauses they were learned, and the witnesses."""
-    p99, allowed, lines = progress["p99_seconds"], progress["allowed_seconds"], list[str]()
-    if p99 is not None:
-        lines.append(f"rhythm: p99 of a report's interval {p99:.1f} s, of {progress['intervals']} intervals")
-    if progress["ended_at"] is not None:
-        lines.append(f"its processes have ended: {shown_instant(progress['ended_at'])}")
-    elif allowed is not None:
-        lines.append(f"bound: silent for {progress['silent_now_seconds']:.0f} s; {allowed:.0f} s are allowed now")
-    lines += [f"pauses for {one['seconds']:.0f} s every {one['period']:,} steps" for one in progress["habits"]]
-    print_lines(["", *lines, ""] if lines else [""])
+    from service.reports.rhythm import WITNESSES, sentences
+
+    print_lines(["", *sentences(progress), ""])
     pauses = progress["pauses"][-MOST_SHOWN:]
     if pauses:
         cells = [
@@ -33,7 +27,10 @@ def print_progress(progress: dict[str, Any]) -> None:
     before = f"said at {shown_instant(progress['as_of'])}, before the newest step"
     print_table(
         ("witness", before if progress["is_outdated"] else "says", "at"),
-        [(one["witness"], one["state"], shown_instant(one["at"])) for one in progress["witnesses"]],
+        [
+            (WITNESSES.get(one["witness"], one["witness"]), one["state"], shown_instant(one["at"]))
+            for one in progress["witnesses"]
+        ],
     )
 
 

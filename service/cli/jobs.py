@@ -219,7 +219,7 @@ def _print_ettr(ettr: dict[str, float | None]) -> None:
 
 
 def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> None:
-    from service.reports.hostlists import ranks_for_people
+    from service.reports.hostlists import placed
 
     declared = document["declared"]
     size = f", declared with {declared['world_size']} ranks" if declared else ", not declared"
@@ -234,12 +234,9 @@ def _print_job(document: dict[str, Any], ranks: Sequence[dict[str, Any]]) -> Non
         ],
     )  # fmt: skip
     if ranks:
-        where: dict[tuple[str, str], list[int]] = {}
-        for row in ranks:
-            where.setdefault((row["node"], row["role"] or ""), []).append(row["rank"])
         print_lines([""])
-        placed = [(node, role, ranks_for_people(own)) for (node, role), own in sorted(where.items())]
-        if any(role for _, role, _ in placed):
-            print_table(("node", "role", "ranks"), placed)
+        rows = placed((row["node"], row["role"] or "", row["rank"]) for row in ranks)
+        if any(role for _, role, _ in rows):
+            print_table(("node", "role", "ranks"), rows)
         else:
-            print_table(("node", "ranks"), [(node, own) for node, _, own in placed])
+            print_table(("node", "ranks"), [(node, own) for node, _, own in rows])

@@ -58,7 +58,7 @@ def rows(
     incidents: Iterable[documents.IncidentSummary],
 ) -> list[tuple[documents.IncidentSummary, history.VersionLine | None]]:
     """Return incidents with their newest verdicts, as a table has them."""
-    return [(one, history.of_summary(msgspec.to_builtins(one.verdict)) if one.verdict else None) for one in incidents]
+    return [(one, history.of_incident(msgspec.to_builtins(one))) for one in incidents]
 
 
 def _shown(verdict: Verdict | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
+import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from sqlalchemy import select
@@ -22,8 +23,8 @@ from service.pages.rendering import response
 from service.pages.routes import Pause
 from service.pages.stops import stops
 from service.pages.visitors import Looks
-from service.reports import sparkline
-from service.reports.hostlists import ranks_for_people
+from service.reports import rhythm, sparkline
+from service.reports.hostlists import placed
 from service.roles.directory import by_instance
 from service.store.models import Incident, Job, Placement
 from service.store.placements import is_newest
@@ -73,7 +74,8 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         "job.html", twin, visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
         attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
-        progress=progress, ettr=ettr, pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
+        progress=progress and msgspec.to_builtins(progress), rhythm=rhythm, ettr=ettr,
+        pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
         roles=roles[:MOST_ROLES], more_roles=len(roles) - MOST_ROLES,
         line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
     )  # fmt: skip
@@ -87,10 +89,8 @@ def _forgotten(job: str, found: Sequence[documents.IncidentSummary]) -> jobs.Job
     )
 
 
-def _places(session: Session, job: str) -> list[tuple[str, str]]:
-    """Return (node, its ranks) of the newest attempt."""
-    placed = select(Placement.node, Placement.rank).where(Placement.job == job, is_newest())
-    where: dict[str, list[int]] = {}
-    for node, rank in session.execute(placed.where(Placement.attempt == jobs.newest_attempt(session, job))):
-        where.setdefault(node, []).append(rank)
-    return [(node, ranks_for_people(sorted(ranks))) for node, ranks in sorted(where.items())]
+def _places(session: Session, job: str) -> list[tuple[str, str, str]]:
+    """Return (node, role, its ranks) of the newest attempt."""
+    ranks = select(Placement.node, Placement.role, Placement.rank).where(Placement.job == job, is_newest())
+    found = session.execute(ranks.where(Placement.attempt == jobs.newest_attempt(session, job)))
+    return placed((node, role or "", rank) for node, role, rank in found)

@@ -15,6 +15,7 @@ from analyzers.incidents.state import EngineState
 from analyzers.knowledge.convictions import Weights
 from analyzers.model.verdict import KEEPS_OUT
 from analyzers.remediation import checks
+from analyzers.remediation.attempts import SAME_ATTEMPT
 from analyzers.remediation.node_history import NodeEvent, Trial, record_trial, update_record
 from analyzers.remediation.types import Outcome, Remediation
 from service.remediation import node_records, rows
@@ -23,7 +24,6 @@ from service.store.schema import clean
 from service.store.upserts import upsert
 
 GOOD_STEPS, GOOD_SECONDS = 10, 60.0
-ON_THE_SAME = frozenset({"reset_gpu", "restart_role"})  # the same attempt may go on after these, and shows the outcome
 
 
 def observe_outcome(state: EngineState, one: Remediation, shown: list[Incident]) -> tuple[Outcome, str] | None:
@@ -46,12 +46,12 @@ def _is_again(incident: Incident, one: Remediation, since: float) -> bool:
     later = not one.attempt or incident.attempt is None or incident.attempt > one.attempt
     after = incident.opened_at > (one.completed_at or since)
     same = one.symptom in (incident.kind, incident.symptom)
-    return incident.id != one.incident and after and same and (later or one.kind in ON_THE_SAME)
+    return incident.id != one.incident and after and same and (later or one.kind in SAME_ATTEMPT)
 
 
 def _is_after(view: JobView, one: Remediation, since: float) -> bool:
     """Whether an attempt is a later one, or, where attempts are not counted, has younger processes."""
-    if one.kind in ON_THE_SAME:
+    if one.kind in SAME_ATTEMPT:
         return True
     if (view.attempt or 0) != (one.attempt or 0):
         return (view.attempt or 0) > (one.attempt or 0)

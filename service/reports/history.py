@@ -67,6 +67,12 @@ def of_summary(row: Mapping[str, Any]) -> VersionLine:
     )  # fmt: skip
 
 
+def of_incident(row: Mapping[str, Any]) -> VersionLine | None:
+    """Return the line of an incident's newest verdict, None before the first; what is planned goes before its action."""
+    verdict = row["verdict"]
+    return None if verdict is None else of_summary({**verdict, "action": row["plan"] or verdict["action"]})
+
+
 def _first(roots: list[str]) -> int:
     """Return how many culprits are of the first root: they are listed root by root."""
     return max(1, sum(root == roots[0] for root in roots)) if roots else 1

@@ -23,6 +23,14 @@ def ranks_for_people(ranks: Iterable[int], most: int = 8) -> str:
     return " and ".join(spans) if len(spans) == 2 else ", ".join(spans)
 
 
+def placed(seats: Iterable[tuple[str, str, int]]) -> list[tuple[str, str, str]]:
+    """Return (node, role, its ranks for people), in order, of (node, role, rank); an empty role: none is known."""
+    where: dict[tuple[str, str], list[int]] = {}
+    for node, role, rank in seats:
+        where.setdefault((node, role), []).append(rank)
+    return [(node, role, ranks_for_people(ranks)) for (node, role), ranks in sorted(where.items())]
+
+
 def _placed(low: int, high: int) -> str:
     return shown_rank(low) if low == high else f"{shown_rank(low)}-{shown_rank(high)}"
 

@@ -174,9 +174,7 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
             yield "$", command
     if not verdict.abstained or verdict.action.kind != "none":
         why = f" {sentence(verdict.action.why)}" if verdict.action.why else ""
-        cost = verdict.action.expected_loss_gpu_hours
-        yield "", story.advice(verdict) + why + (
-            f" Expected loss {cost:g} GPU hours." if cost is not None else "")  # fmt: skip
+        yield "", story.advice(verdict) + why
     if not verdict.abstained:
         yield from (("-", sentence) for sentence in story.numeric_advice(verdict))
     if how := next_steps.continuing(verdict):

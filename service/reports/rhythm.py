@@ -1,0 +1,31 @@
+"""How a job goes on as the engine sees it, in sentences, and its witnesses by name. Pure; the progress is as REST sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.reports.instants import moment, rfc3339
+
+WITNESSES = {
+    "operations": "collective operations", "traffic": "network traffic", "switches": "context switches", "cpu": "CPU time",
+    "gpu": "GPU activity", "stacks": "stacks that move",
+}  # fmt: skip
+
+
+def sentences(progress: Mapping[str, Any]) -> list[str]:
+    """Say how long its steps are silent and may be, by which rhythm, and where it pauses."""
+    allowed, p99 = progress["allowed_seconds"], progress["p99_seconds"]
+    if progress["ended_at"] is not None:
+        said = f"Its processes have ended, the last at {moment(rfc3339(progress['ended_at']))}."
+    elif allowed is None:
+        said = "There is no bound on its silence: it reports no steps."
+    else:
+        said = f"Its steps have been silent for {progress['silent_now_seconds']:.0f} s; {allowed:.0f} s are allowed now"
+        said += (
+            "." if p99 is None else f", by the p99 of {progress['intervals']:,} reports ({p99:.3g} s) and its pauses."
+        )
+    return [
+        said,
+        *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),
+    ]
