@@ -92,23 +92,24 @@ def _choose(case: ProposalCase, costs: Costs, weights: Weights, now: float) -> C
 
 
 def _remediation(case: ProposalCase, chosen: Chosen, now: float) -> Remediation:
-    plan = chosen.plan
+    plan, has_gpus = chosen.plan, case.situation.has_gpus
     return Remediation(
         id=remediation_id(case.incident, plan), incident=case.incident, verdict_version=case.verdict_version,
         job=case.job, attempt=case.attempt, kind=msgspec.convert(plan.kind, RemediationKind), nodes=plan.nodes,
         role=plan.role, role_restart=plan.restart, code_version=chosen.code_version if plan.kind == "rollback" else None,
         replay=None if chosen.rung is None else chosen.rung.replay,
         fault_class=_fault_class(case.verdict, plan), symptom=case.verdict.symptom, probability=plan.probability,
-        why=plan.why, proposed_at=now, expected_loss_gpu_hours=plan.expected_loss_gpu_hours,
-        priced_tenants=plan.priced_tenants, alternatives=tuple(_alternative(weighed) for weighed in plan.alternatives),
+        why=plan.why, proposed_at=now, expected_loss_gpu_hours=plan.expected_loss_gpu_hours if has_gpus else None,
+        priced_tenants=plan.priced_tenants,
+        alternatives=tuple(_alternative(weighed, has_gpus=has_gpus) for weighed in plan.alternatives),
     )  # fmt: skip
 
 
-def _alternative(weighed: Weighed) -> Alternative:
+def _alternative(weighed: Weighed, *, has_gpus: bool) -> Alternative:
     option = weighed.option
     return Alternative(
         kind=option.kind, nodes=option.nodes, role=option.role,
-        expected_loss_gpu_hours=weighed.expected_loss_gpu_hours, why=weighed.barred,
+        expected_loss_gpu_hours=weighed.expected_loss_gpu_hours if has_gpus else None, why=weighed.barred,
     )  # fmt: skip
 
 

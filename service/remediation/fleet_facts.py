@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Sequence, Set
 from typing import Any
 
 from sqlalchemy import func, select
@@ -21,6 +21,7 @@ FLEET_SECONDS = 86_400.0  # a node without a report for this long has left the f
 RUNNING_SECONDS = 120.0  # an agent reports running jobs once a minute
 BELIEVED_SECONDS = 1_800.0  # for which a silent or queued job keeps its attempt against an attempt on fewer nodes
 DEFAULT_GPUS = 8
+MOST_ASKED = 8  # nodes of a job: they are alike
 PLACED_AFTER_SECONDS = 120.0  # a placement that begins this soon after a drain was started before it
 OUT = UNDER_WAY | UNDOABLE  # with what has begun so, and was not undone, nodes are out
 
@@ -111,6 +112,14 @@ def _count_nodes(session: Session, job: str, since: float) -> dict[int, int]:
         Placement.job == job, Placement.attempt.in_(reported), Placement.last_seen_at >= since
     )
     return {row[0]: row[1] for row in session.execute(placed.group_by(Placement.attempt))}
+
+
+def has_gpus(session: Session, nodes: Sequence[str]) -> bool:
+    """Return False where the agents of a job's first nodes find no GPU."""
+    rows = session.execute(select(Node.devices, Node.coverage).where(Node.name.in_(nodes[:MOST_ASKED]))).all()
+    looked = [one for _, coverage in rows for one in coverage.get("collectors", ()) if one["name"] == "gpu"]
+    found = any(device["type"] == "gpu" for devices, _ in rows for device in devices.values())
+    return found or not looked or any(one["nothing"] < one["runs"] for one in looked)
 
 
 def load_tenants(session: Session, now: float, nodes: Collection[str]) -> dict[str, tuple[str, ...]]:

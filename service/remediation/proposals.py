@@ -61,8 +61,9 @@ def read_situation(session: Session, job: str, now: float) -> Situation:
     sizes = {name: _gpus(session, name) for name in sorted({name for names in others.values() for name in names})}
     saved = known.last_checkpoint_at
     return Situation(
-        nodes=known.nodes, gpus_per_node=known.gpus_per_node, spares=known.spares, minimum_nodes=known.minimum_nodes,
-        holders=known.holders, tenants={node: names for node, names in others.items() if names}, tenant_gpus=sizes,
+        nodes=known.nodes, gpus_per_node=known.gpus_per_node, has_gpus=fleet_facts.has_gpus(session, known.nodes),
+        spares=known.spares, minimum_nodes=known.minimum_nodes, holders=known.holders,
+        tenants={node: names for node, names in others.items() if names}, tenant_gpus=sizes,
         seconds_since_checkpoint=None if saved is None else max(0.0, now - saved),
         roles=_roles(session, job, known.attempt), instances=role_facts.read_role_facts(session, job),
     )  # fmt: skip

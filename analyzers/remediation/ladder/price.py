@@ -44,11 +44,11 @@ def price_rung(
         return Plan(why=f"{rung.why}, but {weighed.barred}", alternatives=others)
     if rung.nodes:
         named = case.sure(rung.nodes)
-    loss = weighed.expected_loss_gpu_hours
+    loss, (unit, size) = weighed.expected_loss_gpu_hours, situation.unit
     return Plan(
         kind=rung.kind,
         nodes=rung.nodes,
-        why=f"{rung.why}; expected to lose {loss:,.1f} GPU hours" if loss is not None else rung.why,
+        why=f"{rung.why}; expected to lose {loss / size:,.1f} {unit}" if loss is not None else rung.why,
         probability=round(named, 4),
         expected_loss_gpu_hours=loss,
         parts=weighed.parts,

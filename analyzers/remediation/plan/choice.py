@@ -83,11 +83,12 @@ def _order(one: Weighed) -> tuple[bool, float, int, int, tuple[str, ...]]:
 
 def _why(best: Weighed, weighed: list[Weighed], case: PlanCase) -> str:
     """Compare it with the next best option, and say what bars the action that the verdict asks for."""
-    why = f"{_named(best.option)} is expected to lose {best.expected_loss_gpu_hours:,.1f} GPU hours"
+    unit, size = case.situation.unit
+    why = f"{_named(best.option)} is expected to lose {(best.expected_loss_gpu_hours or 0.0) / size:,.1f} {unit}"
     if best.option.nodes:
         why += f" ({_guilty(best.option, case)})"
     if second := next((one for one in weighed if not one.barred and one is not best), None):
-        why += f", {_named(second.option)} {second.expected_loss_gpu_hours:,.1f}"
+        why += f", {_named(second.option)} {(second.expected_loss_gpu_hours or 0.0) / size:,.1f}"
     asked = next((one for one in weighed if one.barred and set(one.option.nodes) == set(case.named)), None)
     asked = asked or next((one for one in weighed if one.option.bar), None)
     return f"{why}; {_named(asked.option)} is barred: {asked.barred}" if asked else why

@@ -18,6 +18,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: tuple[str, ...] = ()  # that the newest attempt runs on
     gpus_per_node: int = 8
+    has_gpus: bool = True  # False: its nodes have none; a loss is then stated in node hours
     spares: int | None = None  # nodes that can take an evicted one's place
     minimum_nodes: int | None = None  # with fewer it cannot go on
     holders: dict[str, tuple[str, ...]] = {}  # node → other nodes with a copy of its checkpoint shards
@@ -35,6 +36,11 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     def gpus(self, *, least_ranks: int = 0) -> int:
         """Return how many GPUs stand still when the job does; by its ranks, where its nodes are unknown."""
         return len(self.nodes) * self.gpus_per_node or max(least_ranks, self.gpus_per_node)
+
+    @property
+    def unit(self) -> tuple[str, float]:
+        """Return in what people read a loss, and how many GPU hours one of these is: a rank counts as a GPU."""
+        return ("GPU hours", 1.0) if self.has_gpus else ("node hours", float(self.gpus_per_node))
 
     def left_without(self, out: int) -> int:
         """Return how many nodes the job would have after so many are taken out and spares have come."""

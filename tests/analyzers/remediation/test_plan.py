@@ -79,6 +79,8 @@ def test_one_faulty_node_is_evicted_alone() -> None:
     assert plan.expected_loss_gpu_hours == pytest.approx(sum(plan.parts.values()))
     assert f"{plan.expected_loss_gpu_hours:,.1f} GPU hours" in plan.why
     assert f"{loss_of(plan, 'reattempt'):,.1f}" in plan.why
+    no_gpus = choose_plan(judged({"n1": 0.95}, named=("n1",)), on(64, groups=groups, has_gpus=False), COSTS)
+    assert f"lose {(plan.expected_loss_gpu_hours or 0.0) / 8:,.1f} node hours" in no_gpus.why
     group = next(one for one in plan.alternatives if one.option.group == "pp0")
     assert group.option.nodes == ("n1", "n2", "n3")
     assert "n2, n3" in group.barred

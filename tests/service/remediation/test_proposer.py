@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from analyzers.remediation import approval, policy
 from analyzers.remediation.messages import Approve, Cancel
@@ -10,7 +11,7 @@ from analyzers.remediation.types import Policy, Rule
 from service.remediation import node_records
 from service.store import timeline
 from service.store.database import Database
-from service.store.models import Incident
+from service.store.models import Incident, Node
 from tests.support.incident_rows import JOB, seed, verdict
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import INCIDENT, hung, let, place
@@ -39,6 +40,21 @@ def test_a_verdict_becomes_a_proposal_once(care: Care) -> None:
     assert care.only() == first
     assert care.counts.proposals == 1
     assert care.counts.failures == 0
+
+
+def test_on_machines_without_a_gpu_no_gpu_hours_are_stated(care: Care) -> None:
+    """Their agents found no GPU to read: the loss is in node hours, and no field has it as GPU hours."""
+    reports = [{"name": "gpu", "runs": 3, "nothing": 3}]
+    with care.database.transaction() as session:
+        session.execute(update(Node).values(coverage={"collectors": reports}))
+    care.turn()
+
+    assert "node hours" in care.only().why
+    assert "GPU hours" not in care.only().why
+    assert {
+        care.only().expected_loss_gpu_hours,
+        *(one.expected_loss_gpu_hours for one in care.only().alternatives),
+    } == {None}
 
 
 def test_the_same_plan_of_a_later_version_is_the_same_remediation(care: Care) -> None:
