@@ -32,8 +32,8 @@ def read(
 ) -> None:
     """Print the records that the readers see in files: kind, time, node, rank and the kind's own fields.
 
-    What was not read is printed with the reason. A flight-recorder dump is one record whose
-    collectives are its entries.
+    A time marked (file) is the file's own, where its text states none. What was not read is printed
+    with the reason. A flight-recorder dump is one record whose collectives are its entries.
 
     \b
     Examples:

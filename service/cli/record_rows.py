@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +25,7 @@ from collectors.records import (
 from service.cli.record_columns import decoded, rows, values
 from service.reports.instants import rfc3339
 
+_LINE = re.compile(r":\d+$")  # after the path in a source
 _TEXTS = ("group", "operation", "input_sizes", "output_sizes", "dtypes", "frames")
 _INSTANTS = ("created_ns", "started_ns", "completed_ns", "timeout_ms")
 _ORDER = ("kind", "source", "at", "time", "node", "rank")
@@ -40,9 +43,17 @@ def as_fields(record: Record, limit: int | None = None) -> dict[str, Any]:
 def as_row(record: Record) -> tuple[str, ...]:
     """Return kind, time, node, rank, a summary and the source."""
     kind = str(record.__struct_config__.tag)
-    at = rfc3339(record.at) if record.at is not None else ""
+    at = "" if record.at is None else rfc3339(record.at) + (" (file)" if record.at == _modified_at(record) else "")
     rank = "" if record.rank is None else str(record.rank)
     return (kind, at, record.node or "", rank, _summary(record), record.source)
+
+
+def _modified_at(record: Record) -> float | None:
+    """Return when the file of a record was written, which stands for what states no time; None in an archive."""
+    try:
+        return Path(_LINE.sub("", record.source)).stat().st_mtime
+    except (OSError, ValueError):
+        return None
 
 
 def entry_rows(record: Record, limit: int) -> list[tuple[str, ...]]:

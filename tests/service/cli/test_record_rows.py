@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from array import array
+from pathlib import Path
 
-from collectors.records import FlightRecorderDump
+from collectors.records import FlightRecorderDump, StackDump
 from service.cli.record_rows import as_fields, as_row
 
 
@@ -22,6 +24,19 @@ def test_a_broken_dump_is_shown_and_not_a_crash() -> None:
     assert [entry["state"] for entry in fields["entries"]] == ["scheduled", "7"]
     assert json.loads(json.dumps(fields))["source"] == "d?"
     assert as_row(dump)[0] == "flight_recorder"
+
+
+def test_the_time_of_a_file_is_marked(tmp_path: Path) -> None:
+    """What states no time has its file's, which a copy has changed; a time that the text states is left as it is."""
+    file = tmp_path / "ps.txt"
+    file.touch()
+    os.utime(file, (1_700_000_000.0,) * 2)
+
+    def shown(at: float, place: str = ":3") -> str:
+        return as_row(StackDump(source=f"{file}{place}", at=at))[1]
+
+    assert shown(1_700_000_000.0) == shown(1_700_000_000.0, "") == "2023-11-14T22:13:20.000Z (file)"
+    assert shown(1_700_000_001.0) == "2023-11-14T22:13:21.000Z"
 
 
 def test_every_kind_of_record_can_be_shown() -> None:
