@@ -19,11 +19,14 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def check(if_match: str | None, version: int, what: str) -> None:
-    """Raise the problem of a change that names no version, or an older one."""
+def check(if_match: str | None, version: int, what: str, path: str) -> None:
+    """Raise the problem of a change that names no version, or an older one. ``path``: where it is read."""
     if if_match is None:
-        raise Problem("precondition-required", f"read {what} first, and send its ETag {etag(version)} as If-Match")
+        raise Problem(
+            "precondition-required", f"read {what} first (GET {path}), and send its ETag {etag(version)} as If-Match"
+        )
     if if_match not in ("*", etag(version)):
         raise Problem(
-            "precondition-failed", f"{what} is at version {etag(version)} now, not {if_match[:100]}: read it again"
+            "precondition-failed",
+            f"{what} is at version {etag(version)} now, not {if_match[:100]}: read it again (GET {path})",
         )

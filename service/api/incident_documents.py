@@ -54,7 +54,7 @@ class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A symptom from its opening to its closing, and the newest verdict in short. Instants are UTC seconds."""
 
     id: Annotated[str, doc("Its id.")]
-    kind: Annotated[str, doc("hang, slow, crash, numeric, hardware, silence or infrastructure.")]
+    kind: Annotated[str, doc("hang, crash, numeric, hardware, silence or infrastructure.")]
     job: Annotated[str | None, doc("The job; null: the fleet.")]
     attempt: Annotated[int | None, doc("The attempt; null: unknown.")]
     status: Annotated[Literal["open", "closed"], doc("Whether it is open.")]

@@ -84,7 +84,7 @@ def unchanged(if_match: str | None, id: str) -> Check:
 
     def check(_session: Session, book: RemediationState) -> None:
         if (one := book.remediations.get(id)) is not None:  # else the step refuses it
-            etags.check(if_match, one.version, f"remediation {id}")
+            etags.check(if_match, one.version, f"remediation {id}", f"/v1/remediations/{id}")
 
     return check
 

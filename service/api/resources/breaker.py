@@ -76,7 +76,7 @@ def close_breaker(
     service = service_of(request)
 
     def check(session: Session, _book: RemediationState) -> None:
-        etags.check(if_match, rows.version_of(session, rows.BREAKER), "the breaker")
+        etags.check(if_match, rows.version_of(session, rows.BREAKER), "the breaker", "/v1/breaker")
 
     event = CloseBreaker(by=caller.actor, reason=asked.reason)
     book, _ = take(service, caller, event, "breaker", check, dry_run=dry_run)

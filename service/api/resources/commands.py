@@ -214,7 +214,11 @@ def get_command(request: Request, id: fields.IdPath) -> CommandDocument:
     """Get a command and what became of it."""
     command = service_of(request).commands.get(id)
     if command is None:
-        raise not_found("command", id, "it was removed, or never sent")
+        raise not_found(
+            "command",
+            id,
+            "it was removed, or never sent: POST /v1/jobs/{job}/commands returns ids",
+        )
     return _document(command)
 
 

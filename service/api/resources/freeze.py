@@ -67,7 +67,7 @@ def put_freeze(
     def check(session: Session, _book: RemediationState) -> None:
         nonlocal version
         version = rows.version_of(session, rows.FREEZE)
-        etags.check(if_match, version, "the freeze")
+        etags.check(if_match, version, "the freeze", "/v1/freeze")
 
     event = SetFreeze(freeze=freeze, by=caller.actor, reason=asked.reason)
     take(service_of(request), caller, event, "freeze", check, dry_run=dry_run)

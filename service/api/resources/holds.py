@@ -130,7 +130,7 @@ def expire_hold(
 
     def check(_session: Session, book: RemediationState) -> None:
         if id in book.holds:  # else the step refuses it
-            etags.check(if_match, VERSION, f"hold {id}")
+            etags.check(if_match, VERSION, f"hold {id}", "/v1/holds")
 
     book, _ = take(service_of(request), caller, event, id, check, dry_run=dry_run)
     with service_of(request).database.session() as session:
@@ -178,4 +178,4 @@ def _check_known(session: Session, node: str) -> None:
 
 def _room(_session: Session, book: RemediationState) -> None:
     if len(book.holds) >= MOST_HOLDS:
-        raise Problem("conflict", f"there are {MOST_HOLDS:,} holds already: end some first")
+        raise Problem("conflict", f"there are {MOST_HOLDS:,} holds already: POST /v1/holds/{{id}}/expire ends one")

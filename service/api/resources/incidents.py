@@ -185,7 +185,9 @@ def give_feedback(
         with service_of(request).database.transaction() as session:
             incident = shown.found(session, id, locked=True)
             if not incident.verdict_version:
-                raise Problem("conflict", f"incident {id} has no verdict yet: send feedback after its first version")
+                raise Problem(
+                    "conflict", f"incident {id} has no verdict yet: send feedback once /v1/incidents/{id} has one"
+                )
             version = _verdict(session, id, asked.version).version
             row = _feedback(id, version, at, caller, asked)
             session.add(row)
@@ -217,7 +219,7 @@ def close_incident(
     at = now()
     with service_of(request).database.transaction() as session:
         row = shown.found(session, id, locked=True)
-        etags.check(if_match, row.version, f"incident {id}")
+        etags.check(if_match, row.version, f"incident {id}", f"/v1/incidents/{id}")
         if row.closed_at is not None:
             raise Problem("conflict", f"incident {id} was closed before: {row.closed_because}")
         incidents.close(session, id, at, f"{caller.actor}: {asked.reason}")

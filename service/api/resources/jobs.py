@@ -209,7 +209,7 @@ def newest_ranks(service: Service, job: str) -> Sequence[tuple[int, str, str]]:
 
 def _check_match(row: Job, if_match: str | None) -> None:
     if row.declared_at is not None:
-        etags.check(if_match, row.version, f"the declaration of job {row.name}")
+        etags.check(if_match, row.version, f"the declaration of job {row.name}", f"/v1/jobs/{row.name}")
     elif if_match not in (None, etags.etag(row.version)):
         raise Problem("precondition-failed", f"job {row.name} is not declared yet: leave If-Match out")
 

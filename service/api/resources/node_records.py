@@ -143,7 +143,7 @@ def _returned(
         node = reported_name(session, node)
         node_records.read_record(session, node, to_change=True)  # held to the commit
         found = _known(session, service, node, at)
-        etags.check(if_match, found.record.version, f"the record of node {node}")
+        etags.check(if_match, found.record.version, f"the record of node {node}", f"/v1/nodes/{node}/record")
         if why_not := _refusal(found, checked=asked.checked):
             raise Problem("conflict", why_not)
         record = found.record

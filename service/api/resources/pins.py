@@ -62,7 +62,7 @@ def create_pin(
         pin = Pin(**asked.model_dump(), by=caller.actor[:255], made_at=at)
         with service.database.transaction() as session:
             if (session.scalar(select(func.count()).where(Pin.by != ENGINE)) or 0) >= MOST_PINS:
-                raise Problem("conflict", f"there are {MOST_PINS:,} pins already: remove one first")
+                raise Problem("conflict", f"there are {MOST_PINS:,} pins already: DELETE /v1/pins/{{id}} removes one")
             session.add(pin)
             session.flush()
             details = {"job": asked.job, "since": asked.since, "until": asked.until, "reason": asked.reason}

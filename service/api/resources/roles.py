@@ -123,7 +123,7 @@ async def get_roles(
         await wait(service, job, after, wait_seconds)
     found = await asyncio.to_thread(service.roles.read, job, after)
     if found is None:
-        raise not_found("the directory of roles of", job, "a process of it registers there first (docs/roles.md)")
+        raise not_found("the directory of roles of", job, f"its processes register with PUT /v1/jobs/{job}/roles")
     return directory_document(job, found)
 
 
@@ -171,7 +171,7 @@ def _taken(request: Request, caller: Caller, job: str, event: Event) -> RoleLeas
     try:
         slot, seconds = service.roles.take(job, event, caller.actor)
     except Full as full:
-        raise Problem("conflict", f"{full}: end some first") from None
+        raise Problem("conflict", f"{full}: register a process that replaces another as the same instance") from None
     except Refused as refused:
         if refused.kind == "held":
             raise Problem("conflict", str(refused), retry_after_seconds=refused.seconds) from None
