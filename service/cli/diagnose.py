@@ -42,11 +42,11 @@ def diagnose(
     quiet: options.Quiet = False,
     no_color: options.NoColor = False,
 ) -> None:
-    """Read the files that a hung, slow or dead job left behind, and name the culprit.
+    """Read the files that a hung or dead job left behind, or traces of a slow one, and name the culprit.
 
-    Flight-recorder dumps, stacks, kernel logs, job logs, process tables and RAS reports are recognised
-    by their content, in any mixture; `faulthound formats` lists them. The verdict goes to stdout,
-    everything else to stderr.
+    Flight-recorder dumps, stacks, kernel logs, job logs, process tables, RAS reports and traces of
+    operations are recognised by their content, in any mixture; `faulthound formats` lists them. The
+    verdict goes to stdout, everything else to stderr.
 
     \b
     Examples:
