@@ -26,6 +26,7 @@ from service.store import endings
 from service.store.models import Feedback, Incident
 from service.store.models import Verdict as VerdictRow
 
+MOST_LATER = 8  # incidents of later attempts that are looked at
 RESTART_SECONDS = 900.0  # for which a job that died may be started again: later its owner has done what is to be done
 
 
@@ -39,10 +40,26 @@ def unwanted(session: Session, live: Iterable[Remediation], now: float) -> Itera
 
 def overtaken(session: Session, one: Remediation) -> str:
     """Say that the job runs in a later attempt than the one that a remediation was meant for; empty: it does not."""
-    newest = None if one.attempt is None else fleet_facts.newest_attempt(session, one.job)
-    if one.attempt is None or newest is None or newest <= one.attempt:
+    if one.attempt is None:
         return ""
-    return f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
+    newest = fleet_facts.newest_attempt(session, one.job)
+    if newest is not None and newest > one.attempt:
+        return f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
+    if (fell := _fell_later(session, one)) is not None:
+        return f"attempt {fell} of {one.job} has had an incident of its own, and it was meant for attempt {one.attempt}"
+    return ""
+
+
+def _fell_later(session: Session, one: Remediation) -> int | None:
+    """Return a later attempt that an incident is of: it may have died before its ranks' places were stored.
+
+    As for placements one agent alone begins no attempt: the incident must be of half as many nodes as the remediation's own.
+    """
+    own = session.get(Incident, one.incident)
+    later = select(Incident).where(Incident.job == one.job, Incident.attempt > one.attempt)
+    found = session.scalars(later.order_by(Incident.attempt.desc()).limit(MOST_LATER))
+    least = 0 if own is None else len(own.nodes) / 2
+    return next((row.attempt for row in found if len(row.nodes) >= least), None)
 
 
 def explain_withdrawal(session: Session, one: Remediation, incident: Incident, now: float) -> str:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from service.store import timeline
 from service.store.database import Database
-from tests.support.incident_rows import AT, JOB, seed, verdict
+from service.store.models import Incident
+from tests.support.incident_rows import AT, JOB, SYMPTOM, seed, verdict
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import hung, place
 
@@ -168,3 +169,24 @@ def test_a_job_has_one_proposal_at_a_time(care: Care) -> None:
 
     assert care.only().nodes == ("gpu-0003",)
     assert "one proposal a job" in care.ended(first).because
+
+
+@pytest.mark.parametrize(("nodes", "stays"), [(("gpu-0001", "gpu-0002"), False), (("gpu-0001",), False), ((), True)])
+def test_an_attempt_that_died_before_its_ranks_were_placed_was_a_start(
+    care: Care, nodes: tuple[str, ...], *, stays: bool
+) -> None:
+    """The job was started again and fell at once: no placement is stored, but an incident is of that attempt."""
+    care.publish(restart())
+    care.turn()
+    id = care.only().id
+    care.close("all 6 processes that were seen of the job have ended: 6 by signal 6", recovered=False)
+    with care.database.transaction() as session:
+        row = Incident(
+            id="inc-fedcba987654", kind="crash", job=JOB, attempt=2, opened_at=AT + 60.0, onset_at=AT + 60.0,
+            nodes=list(nodes), state={"symptoms": [SYMPTOM], "after": 0, "nodes": list(nodes)},
+        )  # fmt: skip
+        session.add(row)
+    care.turn()
+    care.turn()
+
+    assert [one.id for one in care.all()] == ([id] if stays else [])
