@@ -120,6 +120,8 @@ class Processes:
     def _end(self, one: _Followed, end: ProcessExit) -> ProcessState:
         del self._followed[one.stat.pid]
         clock = self._host.clock
+        if not one.child:
+            self._host.first_looks.hurry(clock.monotonic())
         return self._row(
             one,
             state="X",
@@ -137,8 +139,8 @@ class Processes:
         self._leave({(one.pid, one.start_ticks) for one in found})
         for owner in found:
             stat = stat_of(self._proc, owner.pid)
-            if stat is not None and stat.start_ticks == owner.start_ticks:
-                self._begin(owner, stat, child=False)
+            if stat is not None and stat.start_ticks == owner.start_ticks and self._begin(owner, stat, child=False):
+                self._host.first_looks.take(self._host.roots.proc, owner, self._host.clock.monotonic())
         children = sum(one.child for one in self._followed.values())
         for owner in found:
             for stat in self._host.process_table.descendants(owner.pid)[: max(0, MOST_CHILDREN - children)]:

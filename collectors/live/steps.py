@@ -21,6 +21,7 @@ import msgspec
 from collectors.files.apart import ParsingFailed, ParsingLate
 from collectors.files.path_owner import whose
 from collectors.live import Cursor, NothingToCollect, Request, Yielded, collector
+from collectors.live.sources.first_looks import FirstLook
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.piped_output import PipedOutput
@@ -95,7 +96,7 @@ class JobLogs:
             yield from self._sent()
         else:
             self.tails.resume(self.host.cursor("steps"))
-        for process in self.host.training():
+        for process in (*(look.process for look in self._gone()), *self.host.training()):
             if self.processes.pop(process.pid, None) != process:
                 self.inner[process.pid] = inner_pid(self.host, process.pid)
             self.processes[process.pid] = process
@@ -138,12 +139,21 @@ class JobLogs:
                     found.setdefault(key, (name, path))
                     heads.setdefault(key, []).append(process)
         self.pipes.settle()
+        living = set(found)
+        for look in self._gone():
+            for key, name in look.outputs if living.isdisjoint(key for key, _ in look.outputs) else ():
+                found.setdefault(key, (name, str(self.host.roots.files / name.lstrip("/"))))
+                writers.setdefault(key, []).append(look.process)
         for key in found:
             seats = {(process.role, process.rank) for process in writers.get(key, ())}
             processes = tuple(writers.get(key) or launchers.get(key) or ())
             self.owners[key] = _Owner(seats.pop()[1] if len(seats) == 1 and key not in launchers else None, processes)
         found.update(self._configured(found))
         return found
+
+    def _gone(self) -> list[FirstLook]:
+        """Return the processes that were seen once, and have ended before this run."""
+        return self.host.first_looks.gone(self.host.training(), self.host.clock.monotonic())
 
     def _outputs(self, pid: int | None, passing: set[int]) -> Iterator[tuple[str, str, str]]:
         for number in (1, 2) if pid else ():

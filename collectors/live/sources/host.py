@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectors.live.sources.clock import Clock, NodeClock
+from collectors.live.sources.first_looks import FirstLooks
 from collectors.live.sources.process_table import ProcessTable
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.system_files import text
@@ -22,7 +23,6 @@ _OPTION_TYPES: tuple[tuple[type, tuple[type, ...], str], ...] = (
     (str, (str, Path), "a text"),
     (tuple, (list, tuple), "a list"),
 )
-TRAINING_SECONDS = 5.0  # for so long one scan of the processes serves all collectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Host:
     cursors: dict[str, Any] = field(default_factory=dict)
     apart: Apart = field(default_factory=_apart)  # where bytes that others wrote are parsed
     process_table: ProcessTable = field(init=False)
+    first_looks: FirstLooks = field(default_factory=FirstLooks)
 
     def __post_init__(self) -> None:
         self.process_table = ProcessTable(self.roots.proc, self.node)
@@ -78,4 +79,5 @@ class Host:
 
     def training(self) -> tuple[TrainingProcess, ...]:
         """Return the training processes of this node, at most some seconds old."""
-        return self.process_table.training(self.clock.monotonic(), TRAINING_SECONDS)
+        now = self.clock.monotonic()
+        return self.process_table.training(now, self.first_looks.scan_seconds(now))
