@@ -99,6 +99,7 @@ class Renew(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     instance: str
     epoch: int
+    process: str = ""  # that asks; empty: it is not said
     endpoints: dict[str, str] | None = None
     weights: int | None = None
     phase: str | None = None
@@ -164,6 +165,12 @@ def step(directory: Directory, event: Event, at: float, listening_since: float) 
         )
     if isinstance(event, Leave):
         return _put(directory, replace(slot, state="left", renewed_at=at), seen=True)
+    if event.process not in ("", slot.process):
+        raise Refused(
+            "fenced",
+            f"epoch {event.epoch} of {event.role} {event.instance} is that of process {slot.process}, and not of "
+            f"{event.process}: end it and start another",
+        )
     renewed = replace(
         slot, renewed_at=at, state="serving",
         endpoints=slot.endpoints if event.endpoints is None else event.endpoints,
@@ -214,8 +221,8 @@ def _register(directory: Directory, slot: Slot | None, event: Register, at: floa
 
 def _as_renewal(slot: Slot, event: Register) -> Renew:
     return Renew(
-        role=event.role, instance=event.instance, epoch=slot.epoch, endpoints=event.endpoints, weights=event.weights,
-        phase=event.phase,
+        role=event.role, instance=event.instance, epoch=slot.epoch, process=event.process, endpoints=event.endpoints,
+        weights=event.weights, phase=event.phase,
     )  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from service.store.models import Attempt, RoleDirectory, RoleSlot
 
 MOST_SLOTS = 4_096  # of a job
 MOST_DIRECTORIES = 1_024
+QUIET_SECONDS = 3_600.0  # twice that of the longest lease and more: what has not renewed for so long gives its room
+MADE_ROOM = 256  # ended instances that go together
 MOST_AHEAD = 16  # attempts beyond the newest that agents have seen
 SEEN_SECONDS = 10.0  # until a new attempt may be seen
 FORGOTTEN_SECONDS = 30 * 86_400.0  # after its last change that a watcher sees, if nothing was renewed since
@@ -42,7 +44,7 @@ class RoleDirectories:
             stored = session.get(RoleSlot, (job, event.role, event.instance))
             if isinstance(event, Register):
                 if stored is None:
-                    _check_room(session, job)
+                    _make_room(session, job, event, at)
                 _check_attempt(session, job, event)
             before = Directory(epoch=row.epoch, version=row.version, slots=_slots(stored))
             after = step(before, event, at, self.listening_since)
@@ -88,8 +90,7 @@ class RoleDirectories:
         if row is None:
             if not isinstance(event, Register):
                 raise Refused("not-found", f"{job} has no directory of roles: register an instance first")
-            if (session.scalar(select(func.count()).select_from(RoleDirectory)) or 0) >= MOST_DIRECTORIES:
-                raise Full(f"there are {MOST_DIRECTORIES:,} directories of roles, the most")
+            _make_room_for_job(session, at)
             new = {"job": job, "epoch": 0, "version": 0, "changed_at": at}
             # Two first registrations at one moment make one row; the second waits for the first.
             upserts.upsert(session, RoleDirectory, [new], where=lambda _old, _new: false())
@@ -107,10 +108,34 @@ class RoleDirectories:
         }])  # fmt: skip
 
 
-def _check_room(session: Session, job: str) -> None:
-    slots = session.scalar(select(func.count()).select_from(RoleSlot).where(RoleSlot.job == job)) or 0
-    if slots >= MOST_SLOTS:
-        raise Full(f"the directory of {job} has {MOST_SLOTS:,} instances, the most")
+def _make_room(session: Session, job: str, event: Register, at: float) -> None:
+    """Let instances that have ended go where a directory is full, the oldest first; raise ``Full`` where all may live.
+
+    Epochs are counted by the directory: who takes such a place again gets a higher one.
+    """
+    of_job = select(func.count()).select_from(RoleSlot).where(RoleSlot.job == job)
+    if (session.scalar(of_job) or 0) < MOST_SLOTS:
+        return
+    before = RoleSlot.document["attempt"].as_integer() < event.attempt
+    over = (RoleSlot.document["state"].as_string() != "serving") | (before & (RoleSlot.renewed_at < at - QUIET_SECONDS))
+    oldest = select(RoleSlot).where(RoleSlot.job == job, over).order_by(RoleSlot.renewed_at).limit(MADE_ROOM)
+    for row in session.scalars(oldest).all():
+        session.delete(row)
+    session.flush()
+    if (session.scalar(of_job) or 0) >= MOST_SLOTS:
+        raise Full(f"the directory of {job} has {MOST_SLOTS:,} instances that serve, the most")
+
+
+def _make_room_for_job(session: Session, at: float) -> None:
+    """Let the directory go that was quiet for longest where there are too many; raise ``Full`` where none is quiet."""
+    if (session.scalar(select(func.count()).select_from(RoleDirectory)) or 0) < MOST_DIRECTORIES:
+        return
+    living = select(RoleSlot.job).where(RoleSlot.renewed_at >= at - QUIET_SECONDS)
+    quiet = RoleDirectory.changed_at < at - QUIET_SECONDS, RoleDirectory.job.not_in(living)
+    oldest = select(RoleDirectory.job).where(*quiet).order_by(RoleDirectory.changed_at).limit(1)
+    if (job := session.scalar(oldest)) is None:
+        raise Full(f"there are {MOST_DIRECTORIES:,} directories of roles at work, the most")
+    session.execute(delete(RoleDirectory).where(RoleDirectory.job == job))
 
 
 def _check_attempt(session: Session, job: str, event: Register) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated
 
 from fastapi import Query, Request
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from service.api import auth, fields
 from service.api.auth import Caller
@@ -23,8 +23,22 @@ LEASE_SECONDS = 30.0
 
 router = Router("roles")
 Key = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+MOST_ENDPOINT_BYTES = 4_096  # of one instance: a directory of thousands is read whole by each of them
+
+
+def _of_size(endpoints: dict[str, str]) -> dict[str, str]:
+    size = sum(len(name.encode()) + len(where.encode()) for name, where in endpoints.items())
+    if size > MOST_ENDPOINT_BYTES:
+        raise ValueError(
+            f"endpoints of {size:,} bytes: {MOST_ENDPOINT_BYTES:,} are the most of one instance, give fewer"
+        )
+    return endpoints
+
+
 Endpoints = Annotated[
-    dict[Key, Annotated[str, Field(max_length=512, pattern=fields.TEXT_PATTERN)]], Field(max_length=32)
+    dict[Key, Annotated[str, Field(max_length=512, pattern=fields.TEXT_PATTERN)]],
+    Field(max_length=32),
+    AfterValidator(_of_size),
 ]
 
 
@@ -137,8 +151,8 @@ def register_role(
     """
     if asked.epoch is not None:
         event: Event = Renew(
-            role=asked.role, instance=asked.instance, epoch=asked.epoch, endpoints=asked.endpoints, weights=asked.weights,
-            phase=asked.phase, activity=asked.activity.at(now()) if asked.activity is not None else None,
+            role=asked.role, instance=asked.instance, epoch=asked.epoch, process=asked.process, endpoints=asked.endpoints,
+            weights=asked.weights, phase=asked.phase, activity=asked.activity.at(now()) if asked.activity is not None else None,
         )  # fmt: skip
     else:
         event = Register(

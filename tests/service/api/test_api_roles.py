@@ -46,6 +46,15 @@ def test_a_replacement_has_a_higher_epoch(client: Client) -> None:
     assert kinds[:3] == ["role_registered", "role_fenced", "role_registered"]
 
 
+def test_what_one_instance_says_is_bounded(client: Client) -> None:
+    """Every instance reads the whole directory: endpoints of 4,096 bytes are taken, more are refused with the bound."""
+    few = {f"e{number}": "x" * 500 for number in range(8)}
+    assert register(client, endpoints=few).status_code == 200
+    refused = register(client, endpoints=few | {"e8": "x" * 500})
+    assert refused.status_code == 422
+    assert "4,096 are the most" in refused.text
+
+
 def test_a_watcher_gets_what_changed(client: Client) -> None:
     """A long poll waits for a change of its job and answers with that alone; a heartbeat is none."""
     assert client.get(URL).status_code == 404

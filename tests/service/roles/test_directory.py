@@ -52,6 +52,15 @@ def test_what_was_replaced_stays_out() -> None:
         assert _refusal(second, event, 500.0).kind == "fenced"
 
 
+def test_only_the_holder_renews() -> None:
+    """Another process that has read the epoch in the directory, or a child that was given it, writes nothing under it."""
+    first = _held()
+    other = Renew(role="rollout", instance="3", epoch=1, process="b", endpoints={"http": "elsewhere"})
+    assert _refusal(first, other, 1.0).kind == "fenced"
+    own = roles.step(first, replace(other, process="a"), 1.0, 0.0)
+    assert _the(own).endpoints == {"http": "elsewhere"}
+
+
 def test_a_fenced_holder_is_replaced_at_once() -> None:
     """A fence ends the holder before its lease does; it names the epoch that it means, so a late one hits nobody."""
     fence = Fence(role="rollout", instance="3", epoch=1)

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.roles.directory import Fence, Refused, Register, Renew
-from service.roles.repository import FORGOTTEN_SECONDS, RoleDirectories
+from service.roles import repository
+from service.roles.directory import Fence, Leave, Refused, Register, Renew
+from service.roles.repository import FORGOTTEN_SECONDS, QUIET_SECONDS, Full, RoleDirectories
 from service.store.database import Database
 from service.store.models import Attempt, Job, RoleSlot
 from tests.support.postgres import database, postgres, url
@@ -92,3 +93,38 @@ def test_a_job_without_a_directory_has_nothing_to_fence(database: Database) -> N
     with pytest.raises(Refused, match="no directory"):
         of(database, 0.0).take("rl", Fence(role="rollout", instance="3"), "x")
     assert of(database, 0.0).read("rl") is None
+
+
+def test_instances_that_ended_give_their_room(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that are never used again fill no directory for good; what may live keeps its place, and no epoch comes twice."""
+    monkeypatch.setattr(repository, "MOST_SLOTS", 3)
+    monkeypatch.setattr(repository, "MADE_ROOM", 2)
+    directories = of(database, 0.0)
+    for number in range(20):
+        slot, _ = directories.take("rl", register(f"p{number}", f"run-{number}"), "x")
+        assert slot.epoch == number + 1
+        directories.take("rl", Leave(role="rollout", instance=f"run-{number}", epoch=slot.epoch), "x")
+    found = directories.read("rl")
+    assert found is not None
+    assert len(found.slots) <= 3
+    for number in range(3):
+        directories.take("rl", register(f"q{number}", f"held-{number}"), "x")
+    with pytest.raises(Full, match="3 instances that serve"):
+        directories.take("rl", register("q3", "held-3"), "x")
+    with pytest.raises(Full):  # an attempt later, but these may renew yet
+        directories.take("rl", register("q3", "held-3", attempt=1), "x")
+    later = of(database, QUIET_SECONDS + 1.0)
+    assert later.take("rl", register("q3", "held-3", attempt=1), "x")[0].epoch == 24
+
+
+def test_jobs_that_are_over_give_their_room(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new job finds a place as long as one directory is quiet; those of jobs at work stay."""
+    monkeypatch.setattr(repository, "MOST_DIRECTORIES", 2)
+    of(database, 0.0).take("first", register("a"), "x")
+    of(database, 10.0).take("second", register("a"), "x")
+    with pytest.raises(Full, match="2 directories"):
+        of(database, 20.0).take("third", register("a"), "x")
+    later = of(database, QUIET_SECONDS + 100.0)
+    later.take("first", Renew(role="rollout", instance="3", epoch=1), "x")
+    assert later.take("third", register("a"), "x")[0].epoch == 1
+    assert (later.read("first") is None, later.read("second")) == (False, None)
