@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from service.roles import watching
 from service.roles.directory import Register, Renew
 from service.roles.repository import RoleDirectories
 from service.roles.watching import RoleWatch
@@ -48,3 +49,34 @@ def test_a_change_wakes_those_who_wait_and_a_phase_wakes_nobody(database: Databa
         return by_phases, ended, by_weights
 
     assert asyncio.run(watched()) == (0, False, 1)
+
+
+def test_many_who_wait_are_woken_together(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fifty changes in a moment the first wakes all at once, and the others wake them once more, at the newest version."""
+    monkeypatch.setattr(watching, "READS_A_SECOND", 40.0)  # of 40 who wait: a second
+    directories = RoleDirectories(database, lambda: 100.0)
+    version = directories.take(JOB, Register(role="rollout", instance="0", process="a"), "x")[0].version
+
+    async def watched() -> tuple[list[int], int, float]:
+        began_at = asyncio.get_running_loop().time()
+        watch, seen = Counted(directories), [version] * 40
+
+        async def follow(number: int) -> None:
+            while seen[number] < version + 50:
+                await watch.wait(JOB, seen[number], 20.0)
+                seen[number] = directories.versions(frozenset({JOB}))[JOB]
+
+        tasks = [asyncio.create_task(follow(number)) for number in range(40)]
+        await asyncio.sleep(0)
+        for step in range(1, 51):
+            slot, _ = directories.take(JOB, Renew(role="rollout", instance="0", epoch=1, weights=step), "x")
+            watch._written(JOB, slot.version)
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        woken, seconds = watch.woken, asyncio.get_running_loop().time() - began_at
+        await watch.close()
+        return seen, woken, seconds
+
+    seen, woken, seconds = asyncio.run(watched())
+    assert seen == [version + 50] * 40
+    assert woken <= 2 + seconds  # once a second, however long the changes take here
