@@ -220,7 +220,7 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
     yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
     yield FaultClass(
-        "devices_absent", by, ("platform",), "restart_job", "no working GPU was there for it",
+        "devices_absent", ("crash", "hardware"), ("platform",), "restart_job", "no working GPU was there for it",
         advice="repair its fabric manager, driver or container before: no proof against the machine",
     )  # fmt: skip
     yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device")
@@ -291,6 +291,7 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("kernel_panic", by, ("machine",), "reboot_node", "the kernel panicked")
     yield FaultClass("disk_error", by, ("machine",), "probe", "a disk or a local file system failed")
     yield FaultClass("gpu_uncorrected", by, ("machine",), "reset_gpu", "an uncorrectable memory error of its GPU")
+    yield FaultClass("gpu_needs_reset", by, ("machine",), "reset_gpu", "a GPU asks for a reset")
     yield FaultClass("gpu_reset", by, ("unknown",), "probe", "the driver reset a GPU that did not answer")
     yield FaultClass(
         "gpu_page_fault", by, ("code",), "none", "a process used GPU memory that was not mapped",

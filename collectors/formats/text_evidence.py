@@ -21,6 +21,7 @@ from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
+from collectors.formats.nvidia_smi.nvidia_smi import HEADING, SmiLines
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
@@ -32,7 +33,7 @@ MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
 _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
 
-JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER = 1, 2, 4, 8, 16, 32
+JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER, SMI = 1, 2, 4, 8, 16, 32, 64
 ALL = JOB | KERNEL | STACK | STEP | LOSS | NO_NUMBER
 _BLANKED = bytes.maketrans(b"123456789", b"0" * 9)
 _RUNS = re.compile(rb"\b[a-fA-F]{0,40}0[0a-fA-F]*|0{2,}")
@@ -60,6 +61,7 @@ _WORDS = tuple(
         (STEP, step_lines.WORDS),
         (JOB, log_marks.NO_NUMBER),
         (LOSS, ("loss", "Loss")),
+        (SMI, (HEADING,)),
     )
 )
 
@@ -134,6 +136,7 @@ class _Reader:
         self.job = JobLog(input, StepSeries(MAX_STEPS_OF_SERIES))
         self.kernel = Parser(input)
         self.stacks = stack_lines.StackLines(input)
+        self.smi = SmiLines(input)
         self.late = LateSteps(self._take_step)
         self.of_machine = of_machine
         self._known: dict[bytes, Concern] = {}  # by a line with 0 for each digit
@@ -149,7 +152,7 @@ class _Reader:
 
     def wants_next(self) -> bool:
         """Whether something is going on, so that the next line counts whatever its words are."""
-        return bool(self.job.open) or self.stacks.busy or self.kernel.busy
+        return bool(self.job.open) or self.stacks.busy or self.kernel.busy or self.smi.busy
 
     def take_all(self, number: int, lines: list[bytes]) -> Iterator[Record]:
         """Read the lines of a chunk, of which ``number`` is the first."""
@@ -180,6 +183,10 @@ class _Reader:
 
     def _take(self, number: int, text: str, mask: int, words: tuple[str, ...]) -> Iterator[Record]:
         self.at_line = number
+        if self.smi.busy or mask & SMI:
+            if self.smi.feed(text):
+                return
+            yield from self.smi.finished()
         of_program = any(mark in text for mark in OF_JOBS)
         if mask & KERNEL and not of_program and self.kernel.might_take(text):
             split = kernel_times.split(text)
@@ -209,6 +216,7 @@ class _Reader:
         """Yield what is left: the file ended, or a limit was reached."""
         self.late.flush()
         yield from (event for number, event in self.bare if not self.job.runs.goes_on("", number))
+        yield from self.smi.finished()
         yield from self.kernel.end()
         yield from self.stacks.end()
         yield from self.job.events()

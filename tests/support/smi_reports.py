@@ -78,7 +78,7 @@ GPU 00000000:{bus}:00.0
     Remapped Rows
         Correctable Error                 : 0
         Uncorrectable Error               : 2
-        Pending                           : Yes
+        Pending                           : No
         Remapping Failure Occurred        : No
         Bank Remap Availability Histogram
             Max                           : 2560 bank(s)
@@ -161,7 +161,7 @@ XML = """\
 		<remapped_rows>
 			<remapped_row_corr>0</remapped_row_corr>
 			<remapped_row_unc>2</remapped_row_unc>
-			<remapped_row_pending>Yes</remapped_row_pending>
+			<remapped_row_pending>No</remapped_row_pending>
 			<remapped_row_failure>No</remapped_row_failure>
 		</remapped_rows>
 		<temperature><gpu_temp>87 C</gpu_temp><memory_temp>92 C</memory_temp></temperature>

@@ -17,6 +17,7 @@ Root = list[Fault]
 
 EVIDENCE_LIMIT = 8
 REJECTED_LIMIT = 256
+AFTER_XID = "caused by previous Xid"  # an Xid 45, which is read as the Xid that it names
 MANY = 3  # links of so many devices failing at once are the fabric's, not each device's own
 TOGETHER_SECONDS = ECHO_SECONDS + SKEW_SECONDS
 _ASKS = {
@@ -69,6 +70,18 @@ def out_of_time(occurrences: Sequence[Occurrence], places: Places, knowledge: Kn
             fault_class="out_of_time",
             rejected=rejected,
         )
+
+
+def origins(occurrences: Sequence[Occurrence]) -> Iterator[Finding]:
+    """Yield what channels that were torn down say of an NVLink error, where its own line is in no log."""
+    torn = [one for one in occurrences if one.event.code in xids.NVLINK5 and AFTER_XID in one.event.text]
+    shown = tuple(one.evidence(f"channels torn down after Xid {one.event.code}") for one in torn[:EVIDENCE_LIMIT])
+    if shown:
+        yield Finding(
+            analyzer="hardware", family="hardware", symptom="hardware", cause="unknown", fault_class="nvlink_origin_unseen",
+            onset=torn[0].event.at, first_symptom=shown[0], evidence=shown,
+            missing=(f"the kernel's lines of Xid {torn[0].event.code} itself, on this GPU and its peers: they name the link",),
+        )  # fmt: skip
 
 
 def _clusters(roots: Sequence[Fault]) -> Iterator[Root]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from analyzers.diagnosis.hardware import applications, devices, hosts, ports
 from analyzers.diagnosis.hardware.hosts import without_passed
@@ -32,7 +34,10 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     occurrences = coalesce(of_kind(timely, "xid", "off_bus", "sxid"))
     missing = _missing(timely)
     faulty = list(devices.findings(occurrences, places, knowledge, missing))
-    yield from faulty or applications.findings(occurrences, window, places, knowledge)
+    yield from faulty or [
+        *applications.findings(occurrences, window, places, knowledge),
+        *devices.origins(occurrences),
+    ]
     yield from ports.findings(timely, places, missing)
     yield from hosts.findings(without_passed(timely, window), places)
     if len(timely) < len(events):
@@ -77,12 +82,37 @@ def events_of(window: Window) -> tuple[KernelEvent, ...]:
     logged = window.records_of(KernelEvent)
     in_log = _instants(logged)
     seen = (*(event for event in logged if event.source == LIBRARY), *_lost(window))
+    logged = _with_node(logged)
     known = {(event.node, event.pci) for event in logged}
+    stated = _with_node((*logged, *_reported(window)))[len(logged) :]
     return (
         *(event for event in logged if event.source != LIBRARY),
         *(event for event in seen if not _logged(event, in_log)),
-        *(event for event in _without_handle(window) if (event.node, event.pci) not in known),
+        *(event for event in stated if (event.node, event.pci) not in known),
     )
+
+
+def _with_node(events: Sequence[KernelEvent]) -> tuple[KernelEvent, ...]:
+    """Give a line that names no node the one that the same file names for the same GPU, where it names one only.
+
+    A paste of dmesg, syslog and nvidia-smi of one machine has its GPU with the host's name and without.
+    """
+    nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for event in events:
+        if event.node and event.pci:
+            nodes[_file(event), event.pci].add(event.node)
+    return tuple(
+        replace(event, node=next(iter(found)))
+        if event.node is None and len(found := nodes.get((_file(event), event.pci or ""), set())) == 1
+        else event
+        for event in events
+    )
+
+
+def _file(event: KernelEvent) -> str:
+    """Return the file of an event; a source may end in a line's number."""
+    name, _, line = event.source.rpartition(":")
+    return name if line.isdecimal() else event.source
 
 
 def _lost(window: Window) -> Iterator[KernelEvent]:
@@ -108,15 +138,22 @@ def _lost(window: Window) -> Iterator[KernelEvent]:
         before[key] = state.state
 
 
-def _without_handle(window: Window) -> Iterator[KernelEvent]:
-    """Yield an event per GPU that nvidia-smi lists and cannot open; what the kernel says of that GPU says more."""
-    seen: set[tuple[str | None, str]] = set()
+_EVENTS = {"reset_required": "gpu_needs_reset", "memory_failed": "gpu_uncorrected", "memory_pending": "gpu_uncorrected",
+           "fabric_not_ready": "fabric_not_ready"}  # fmt: skip
+"""State in a report of nvidia-smi → the event that the kernel's log might have had of it."""
+
+
+def _reported(window: Window) -> Iterator[KernelEvent]:
+    """Yield an event per GPU that nvidia-smi cannot open, or reports as failed; what the kernel says of that GPU says more."""
+    told: set[tuple[str | None, str]] = set()
     for state in window.records_of(DeviceState):
         key = (state.node, state.device)
-        if state.state == "unreadable" and state.pci and state.text == NO_HANDLE and key not in seen:
-            seen.add(key)
+        lost = "gpu_lost" if state.state == "unreadable" and state.text == NO_HANDLE else None
+        event = lost or (_EVENTS.get(state.state) if state.source != LIBRARY else None)
+        if event is not None and state.pci and key not in told:
+            told.add(key)
             yield KernelEvent(
-                event="gpu_lost", pci=state.pci, text=state.text, source=state.source, node=state.node, at=state.at
+                event=event, pci=state.pci, text=state.text, source=state.source, node=state.node, at=state.at
             )
 
 

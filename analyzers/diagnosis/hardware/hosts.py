@@ -54,6 +54,14 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
         "gpu_page_fault", "code", "code", 0.4, "a process used GPU memory that was not mapped", "crash"
     ),
     ("gpu_lost", None): _Rule("gpu_lost", "machine", "device", 0.7, "the driver lost a GPU, or could not start it"),
+    ("gpu_needs_reset", None): _Rule("gpu_needs_reset", "machine", "device", 0.7, "a GPU asks for a reset"),
+    ("fabric_not_ready", None): _Rule(
+        "devices_absent",
+        "platform",
+        "platform",
+        0.5,
+        "the fabric of NVLink is not ready: CUDA starts on none of its GPUs",
+    ),
     ("gsp_timeout", None): _Rule(
         "gsp_timeout", "machine", "node", 0.55, "the system processor of a GPU did not answer, or the GPU needs a reset"
     ),

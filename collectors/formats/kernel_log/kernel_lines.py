@@ -17,6 +17,7 @@ Fields = dict[str, Any]
 OFF_BUS_XID = 79
 NVLINK5_XIDS = range(144, 151)
 NVLINK_XID = 74
+ERR_FATAL = 2
 CLEANUP_XID = 45
 LOOK_LIMIT = 2048  # characters looked at: bounds what a pattern can cost on a hostile line
 TEXT_LIMIT = 600  # characters kept of a line; a hung task's name or a garbled line may be longer
@@ -132,6 +133,13 @@ def _aer(found: re.Match[str]) -> Fields:
     words = found["severity"].lower()
     severity = "corrected" if words.startswith("correct") else "nonfatal" if re.search("non-?fatal", words) else "fatal"
     pci = found["late"] or found["pci"]  # "received: 0000:9b:00.0" names the failing device, not the port above it
+    return {"event": "aer", "severity": severity, "device": found["driver"], "pci": pci_address(pci) if pci else None}
+
+
+def _dpc(found: re.Match[str]) -> Fields:
+    """Read why a port contained an error (DPC Status, bits 2:1 of PCIe 6.2.11): 2 is a fatal one that its device sent."""
+    severity = "fatal" if int(found["status"], 16) >> 1 & 3 == ERR_FATAL else "nonfatal"
+    pci = found["late"] or found["pci"]
     return {"event": "aer", "severity": severity, "device": found["driver"], "pci": pci_address(pci) if pci else None}
 
 
@@ -301,6 +309,12 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     (("GPU reset begin",), r"amdgpu " + _PCI + r": .{0,20}GPU reset begin!", _of_gpu("gpu_reset")),
     (("PCIe Bus Error",), _OWNER + r"(?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+)(?P<late>)", _aer),
     (("AER:",), _OWNER + "AER: (?:Multiple )?" + _AER_SEVERITY + _AER_FROM, _aer),
+    (
+        ("DPC: containment",),
+        _OWNER
+        + r"DPC: containment event, status:0x(?P<status>[0-9a-f]{1,4})\b(?:.{0,40} received from (?P<late>[0-9a-f:]{7,13}\.\d))?",
+        _dpc,
+    ),
     (("Killed process",), _KILLED, _oom),
     (("oom-kill:",), _OOM_SUMMARY, _oom),
     (

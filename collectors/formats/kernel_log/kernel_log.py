@@ -53,7 +53,24 @@ OF_JOBS = (
     " UCX ",
 )  # in brackets, their stamps look like dmesg's, and they name the same cards
 ANYONES = ("", "dmesg iso")  # a date and a time before the text: dmesg's, and that of many a program
-_BARE = ("NVRM: ", "nvidia-nvswitch", "XID ", "pcieport 0", "amdgpu 0")  # driver lines pasted without their prefix
+_BARE = (
+    "NVRM: ",
+    "nvidia-nvswitch",
+    "XID ",
+    "pcieport 0",
+    "amdgpu 0",
+    "Kernel panic - not syncing",
+    "watchdog: BUG: soft lockup",
+    "BUG: soft lockup - CPU#",
+    "INFO: task ",
+    "Out of memory: Killed process ",
+    "Memory cgroup out of memory: Killed process ",
+    "nfs: server ",
+    "LustreError: ",
+    "mlx5_core 0",
+    "mce: [Hardware Error]",
+    "EDAC MC",
+)  # driver lines pasted without their prefix
 _QUOTED = re.compile(
     r"""(?:["'|=]|Message:|["'\w\]]: |\s{2}) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))"""
 )
@@ -164,6 +181,8 @@ class Parser:
         if split.form in ANYONES and (quoted := _carried(line[: kernel_lines.LOOK_LIMIT])):
             split = replace(split, text=line[quoted.end() :].rstrip("\"'}] ,"), form="quoted")
         elif not split.form and not line.startswith(_BARE):
+            if self.hung is not None and _TRACE.match(line):
+                yield from self._trace(number, split)
             return
         if split.form == "kmsg" and line.startswith(" "):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -24,13 +25,22 @@ from collectors.records import Device, DeviceState, Record, pci_address
 
 ZONES_SECONDS = 15 * 3600.0  # the stamp has no zone: so far may it lie from the file's own time and be the same instant
 XML_MARK, TEXT_MARK, NO_HANDLE = b"<nvidia_smi_log", b"NVSMI LOG==", b"Unable to determine the device handle for "
+HEADING, LINES_LIMIT = "NVSMI LOG==", 200_000
+_OF_REPORT = re.compile(
+    r"\s|$|GPU (?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]$|[A-Z][\w ]{1,40}\s{2,30}: |"
+    r"Unable to determine the device handle for "
+)
+SNIFF_LINES = 2000  # a report among other lines is found by collectors/formats/text_evidence.py
 UNREAD = frozenset({"", "N/A", "[N/A]", "Not Found"})
 
 
 def _sniff(head: bytes, _source: str) -> int:
     if XML_MARK in head and head.lstrip().startswith(b"<"):
         return 95
-    return 95 if TEXT_MARK in head or head.lstrip().startswith(NO_HANDLE) else 0
+    if not (TEXT_MARK in head or head.lstrip().startswith(NO_HANDLE)):
+        return 0
+    shown = head.decode(errors="replace").splitlines()[:SNIFF_LINES]
+    return 95 if all(HEADING in line or _OF_REPORT.match(line.rstrip()) for line in shown) else 0
 
 
 @reader(
@@ -53,6 +63,32 @@ def read(input: Input) -> Iterator[Record]:
     while second is not None:
         yield from _records(second, input, _stamp(second))
         second = next(logs, None)
+
+
+class SmiLines:
+    """Takes the reports out of a text of other lines: each begins with its heading, and ends where its layout does."""
+
+    def __init__(self, input: Input) -> None:
+        self._input = input
+        self._lines: list[str] = []
+
+    @property
+    def busy(self) -> bool:
+        """True inside a report."""
+        return bool(self._lines)
+
+    def feed(self, text: str) -> bool:
+        """Return whether a line is of a report."""
+        if HEADING in text or (self._lines and len(self._lines) < LINES_LIMIT and _OF_REPORT.match(text)):
+            self._lines.append(text)
+            return True
+        return False
+
+    def finished(self) -> Iterator[Record]:
+        """Yield what the lines of the reports gave, once a line is not of one."""
+        lines, self._lines = self._lines, []
+        for log in text_logs(lines):
+            yield from _records(log, self._input, _stamp(log))
 
 
 def _stamp(log: SmiLog) -> float | None:

@@ -86,6 +86,12 @@ _TROUBLES = (
     ("reset_required", re.compile(r"GPU requires (?:a )?re(?:set|start)", re.IGNORECASE)),
     ("unreadable", re.compile(r"Unknown Error|ERR!", re.IGNORECASE)),
 )
+_SAID: tuple[tuple[str, tuple[Path, ...], tuple[str, ...]], ...] = (
+    ("memory_failed", COUNTERS["remapped_rows_failed"], ("yes",)),
+    ("memory_pending", (*COUNTERS["remapped_rows_pending"], *COUNTERS["retired_pages_pending"]), ("yes",)),
+    ("fabric_not_ready", (("fabric", "state"),), ("in progress", "not started")),
+)
+"""State → where the log says so, and with which words. A row or page that is pending waits for the GPU's reset."""
 NO_HANDLE = "Unable to determine the device handle"  # the tool's words for a GPU that it lists and cannot open
 TROUBLED_VALUES = 2  # that must read so: a single one may be the tool's own trouble with that value
 
@@ -120,4 +126,7 @@ def state(gpu: SmiGpu) -> tuple[str, str] | None:
         return "unreadable", f"{NO_HANDLE}: {gpu.trouble}"
     if (gpu.get(("gpu_reset_status", "reset_required")) or "").lower() == "yes":
         return "reset_required", "Reset Required: Yes"
+    for word, paths, texts in _SAID:
+        if said := next((path for path in paths if gpu.values.get(path, "").lower() in texts), None):
+            return word, f"{' / '.join(said).replace('_', ' ')}: {gpu.values[said]}"
     return None

@@ -238,7 +238,15 @@ def test_one_device_gives_one_finding_with_the_fitting_action(
     assert xids.action_for(fault_class, KNOWLEDGE) == action
 
 
-@pytest.mark.parametrize("code", [43, 45, 94, 63, 92, 106, 137, 141, 162, 171, 5, 90, 4711])
+def test_an_xid_43_alone_is_the_programs() -> None:
+    """A channel that was reset after the application's fault names the code, and no device."""
+    (found,) = judge(log(xid(100, 43, "pid=50, name=python3, Ch 1")))
+
+    assert (found.cause, found.fault_class) == ("code", "xid_of_program")
+    assert {suspect.kind for suspect in found.suspects} == {"code"}
+
+
+@pytest.mark.parametrize("code", [45, 94, 63, 92, 106, 137, 141, 162, 171, 5, 90, 4711])
 def test_codes_that_ask_for_nothing_name_nobody(code: int) -> None:
     """Sympathetic, informational, unused and unknown codes give no finding alone."""
     assert judge(log(xid(100, code, "some words"))) == []

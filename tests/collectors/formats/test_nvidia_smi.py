@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from pathlib import Path
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
-from collectors.files.reading import read_paths
-from collectors.formats import Damaged, recognise
+from collectors.files.reading import read_input, read_paths
+from collectors.formats import Damaged, Input, recognise
 from collectors.records import NOT_READ, Device, DeviceState, Samples, Unread
 from tests.support.smi_reports import GPU, HEAD, KNOWLEDGE, STAMPED_AT, XML, records, text, values
 
@@ -37,7 +38,7 @@ def test_a_report_gives_names_values_and_processes() -> None:
         "memory_used_mib": 64000, "ecc_sram_correctable_volatile_total": 0, "ecc_sram_uncorrectable_parity_volatile_total": 0,
         "ecc_sram_uncorrectable_sec_ded_volatile_total": 1, "ecc_dram_correctable_volatile_total": 7,
         "ecc_dram_uncorrectable_volatile_total": 4, "ecc_dram_uncorrectable_aggregate_total": 9,
-        "remapped_rows_correctable_total": 0, "remapped_rows_uncorrectable_total": 2, "remapped_rows_pending": 1,
+        "remapped_rows_correctable_total": 0, "remapped_rows_uncorrectable_total": 2, "remapped_rows_pending": 0,
         "remapped_rows_failed": 0, "pcie_replays_total": 3, "throttle_reasons_mask": 0x4 | 0x8 | 0x40,
     }  # fmt: skip
     assert values(given, "gpu_process")["GPU-00000001/4242"] == {"memory_used_mib": 63000}
@@ -138,6 +139,42 @@ def test_a_needed_reset_is_told() -> None:
     ]
 
     assert told.state == "reset_required"
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "state"),
+    [
+        (
+            "        Pending                           : No",
+            "        Pending                           : Yes",
+            "memory_pending",
+        ),
+        ("Failure Occurred        : No", "Failure Occurred        : Yes", "memory_failed"),
+        ("Pending Page Blacklist            : N/A", "Pending Page Blacklist            : Yes", "memory_pending"),
+        (
+            "    Max Clocks",
+            "    Fabric\n        State                             : In Progress\n    Max Clocks",
+            "fabric_not_ready",
+        ),
+        ("DRAM Uncorrectable            : 9", "DRAM Uncorrectable            : 900", None),
+    ],
+)
+def test_what_a_report_says_of_memory_and_fabric_is_a_state(was: str, now: str, state: str | None) -> None:
+    """A row or page that waits, a remapping that failed and a fabric that is not ready are states; a lifetime's count is none."""
+    assert was in text()
+
+    assert [one.state for one in records(text().replace(was, now)) if isinstance(one, DeviceState)] == [state] * bool(
+        state
+    )
+
+
+def test_a_report_among_other_lines_is_taken_out_of_them() -> None:
+    """What stands before and after the report is read too, and the report ends where its layout does."""
+    content = f"iteration 7 loss 2.5\n{text()}\n[rank3]: ValueError: bad shape\n"
+
+    assert (found := recognise(content.encode(), "out.txt")) is None or found.name != "nvidia_smi"
+    given = list(read_input(Input("out.txt", io.BytesIO(content.encode()), content.encode())))
+    assert {type(one).__name__ for one in given} >= {"Device", "Samples", "LogEvent"}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,19 @@ SHAPES = (
     shape("Memory access fault by GPU", r"(?P<message>Memory access fault by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("HSA_STATUS_ERROR", r"(?P<message>HSA_STATUS_ERROR\w{0,60}.{0,160})", "cuda_error"),
     shape("Failed to initialize NVML", r"^Failed to initialize NVML: (?P<message>[\w/ ,-]{1,80})\s*$", "cuda_error"),
+    shape(
+        "communicate with the NVIDIA driver",
+        r"^(?P<message>NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver)",
+        "cuda_error",
+    ),
+    shape("No devices were found", r"^(?P<message>No devices were found)\.?\s*$", "cuda_error"),
+    # A fan alone reads so on boards without one; a GPU that answers to nothing has several such values.
+    shape("ERR!", r"^\|(?P<message>.{0,40}?ERR!.{1,60}?ERR!.{0,80})\|\s*$", "diagnostic_failed"),
+    shape(
+        "GPU requires reset",
+        r"(?P<message>(?:(?:^|, )\[GPU requires reset\](?=,|\s*$)|NVML: GPU requires reset|: GPU requires reset(?=[.\s]*$)))",
+        "diagnostic_failed",
+    ),
     shape("CUDA Error: no CUDA", r"^CUDA Error: (?P<message>no CUDA-capable device is detected.{0,100})", "cuda_error"),
     shape("HIP out of memory", r"(?P<message>HIP out of memory.{0,200})", "oom"),
     shape("HIP error", r"(?P<message>HIP error: .{0,200})", "cuda_error"),
@@ -80,6 +93,14 @@ SHAPES = (
 )
 
 BLOCKS = (
+    Block(
+        "Remapped Rows",
+        re.compile(r"^\s{1,12}Remapped Rows\s*$"),
+        (re.compile(r"\s{4,20}(?P<message>(?:Pending|Remapping Failure Occurred)\s{1,40}: Yes)\s*$"),),
+        "diagnostic_failed",
+        closes="first",
+        within_lines=5,
+    ),
     Block(
         "imed out task names:",
         re.compile(r"[Tt]imed out task names:"),

@@ -33,6 +33,12 @@ SHAPES = (
         exception="CheckError",
     ),
     shape(
+        "OutOfResources: ",
+        r"(?:^|errors\.)OutOfResources: (?P<message>out of resource: .{1,200})",
+        "traceback",
+        exception="OutOfResources",
+    ),
+    shape(
         "reducing loss scale to ",
         r"Skipping step, loss scaler \d{1,4} reducing loss scale to (?:0\.0|\d(?:\.\d{1,20})?e-\d{2,3})\s*$",
         "nan",

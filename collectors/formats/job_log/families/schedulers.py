@@ -72,12 +72,15 @@ SHAPES = (
         "pod_waits",
     ),
     shape("assign flavors to pod set", r"(?P<message>couldn't assign flavors to pod set .{1,200})", "pod_waits"),
-    shape(
-        "Failed",
-        r"\b(?:FailedMount|FailedAttachVolume|FailedCreatePodSandBox|FailedCreatePodContainer)\s.{1,160}?\s"
-        r"(?P<message>(?:MountVolume|Unable to attach or mount|Multi-Attach|AttachVolume|Failed to create).{1,300})",
-        "pod_waits",
-        operation="start",
+    *(
+        shape(
+            reason,
+            r"\b" + reason + r"\w{0,20}\s.{1,160}?\s"
+            r"(?P<message>(?:MountVolume|Unable to attach or mount|Multi-Attach|AttachVolume|Failed to create).{1,300})",
+            "pod_waits",
+            operation="start",
+        )
+        for reason in ("FailedMount", "FailedAttachVolume", "FailedCreatePod")
     ),
     shape("Successfully assigned ", r"\bScheduled\s.{1,160}?\sSuccessfully assigned ", "pod_started"),
     shape("Started container ", r"\bStarted\s.{1,160}?\sStarted container ", "pod_started", operation="start"),
