@@ -36,6 +36,7 @@ DOWNTIME_SECONDS = 3_600.0  # a longer one is confirmed by other clocks before a
 BACK_SECONDS, START_SECONDS, FORWARD_SECONDS, STEADY_SECONDS = 10.0, 120.0, 600.0, 86_400.0
 CLOSE_SECONDS = 30.0  # other clocks that are so close confirm the held time
 WRITTEN_SECONDS = 30.0
+UNCONFIRMED_SECONDS = 2 * VOTE_SECONDS + WRITTEN_SECONDS  # before a boot: the time was behind then, or no node reported
 KIND = "service_clock"  # of the alarm
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _log = logging.getLogger(__name__)
@@ -62,12 +63,11 @@ def oldest_kept_at(session: Session, at: float, seconds: float) -> float:
 
     What came between the last instant that the nodes' clocks confirmed and a step forward is dated too early by the step.
     """
-    newest = select(ServiceClock).where(ServiceClock.set_at.is_not(None)).order_by(ServiceClock.set_at.desc()).limit(1)
-    step, before = session.scalars(newest).first(), at - seconds
-    if step is None or step.set_at is None or before >= step.set_at:
-        return before
-    late = before - step.step_seconds
-    return late if step.step_from is None else max(late, min(before, step.step_from))
+    before, kept = at - seconds, [at - seconds]
+    for step in session.scalars(select(ServiceClock).where(ServiceClock.set_at > before)):
+        late = before - step.step_seconds
+        kept.append(late if step.step_from is None else max(late, min(before, step.step_from)))
+    return min(kept)
 
 
 class ClockWatch:
@@ -126,6 +126,9 @@ class ClockWatch:
                 " is deleted for its age, approved or claimed until the nodes' clocks confirm the time"
             )
             self._clock.hold(max(wall, known) - boot, doubt)
+        confirmed_at = known if own is not None or self._agreed_at is None else self._agreed_at
+        if known is not None and confirmed_at is not None and known - confirmed_at > UNCONFIRMED_SECONDS:
+            self._count_step(self._clock.now() - known)  # of which nobody knows how long the machine was off
         self._fresh = self._clock.strayed
         self.look()
 
@@ -182,16 +185,20 @@ class ClockWatch:
 
     def _adopt(self, ahead: float) -> None:
         """Hold the wall clock from now on. After a step forward what was dated since the last confirmation is too early."""
-        if ahead > LEASH_SECONDS:
-            since = [self._agreed_at, *([self._step_from] if self._step_seconds else [])]
-            self._step_from = None if None in since else min(at for at in since if at is not None)
-            self._set_at = self._clock.wall()
-        self._step_seconds = max(0.0, self._step_seconds + ahead)
         _log.warning("clock_adopted by_seconds=%.1f doubt=%r", ahead, self._clock.doubt)
         self._clock.hold(self._clock.wall() - self._clock.boot())
+        self._count_step(ahead)
         self._fresh, self._written_at = False, float("-inf")
         if ahead < -LEASH_SECONDS:
             shift_back_future(self._database)
+
+    def _count_step(self, seconds: float) -> None:
+        """Take what was dated since the last confirmation for as much later than its date."""
+        if seconds > LEASH_SECONDS:
+            since = [self._agreed_at, *([self._step_from] if self._step_seconds else [])]
+            self._step_from = None if None in since else min(at for at in since if at is not None)
+            self._set_at = self._clock.now()
+        self._step_seconds = max(0.0, self._step_seconds + seconds)
 
     def _ask(self, candidates: tuple[float, ...], within_seconds: float) -> tuple[float, bool] | None:
         """Return on which candidate, in seconds ahead of the held time, most clocks agree, and whether half of the voters do.

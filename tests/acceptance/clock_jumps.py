@@ -3,7 +3,7 @@
 On SQLite, and on PostgreSQL where the wheel of a server is installed. A sequence that was played is kept in out/clock_jumps
 and not played again. Each control, a service that believes its wall clock, must break a rule.
 
-    python -m tests.acceptance.clock_jumps [--smallest] [--sequences 60] [--events 8]
+    python -m tests.acceptance.clock_jumps [--smallest] [--sequences 60] [--first 0] [--events 8]
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Set clocks while a service runs, and look what becomes of its store.")
     parser.add_argument("--smallest", action="store_true", help="two sequences and one scene, written to out/")
     parser.add_argument("--sequences", type=int, default=60, help="sequences on SQLite; a fifth as many on PostgreSQL")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first sequence")
     parser.add_argument("--events", type=int, default=8, help="events of a sequence")
     options = parser.parse_args()
     KEPT.mkdir(parents=True, exist_ok=True)
@@ -101,8 +102,9 @@ def main() -> int:
         def fresh(kind: str, seed: int) -> str:
             return postgres.new() if kind == "postgresql" and postgres else f"sqlite:///{folder}/{kind}-{seed}.db"
 
-        wanted = [("sqlite", seed) for seed in range(many)]
-        wanted += [("postgresql", 1_000 + seed) for seed in range(max(1, many // 5))] if postgres else []
+        wanted = [("sqlite", seed) for seed in range(options.first, options.first + many)]
+        on_postgres = range(1_000 + options.first, 1_000 + options.first + max(1, many // 5))
+        wanted += [("postgresql", seed) for seed in on_postgres] if postgres else []
         for kind, seed in wanted:
             name = f"{kind}-{seed}-{events}"
             results[name] = played(name, lambda kind=kind, seed=seed: sequence(fresh(kind, seed), seed, events))

@@ -177,6 +177,23 @@ def test_what_was_received_in_a_pause_outlives_a_restart(machine: Machine) -> No
         assert oldest_kept_at(session, machine.truth, machine.truth - paused_at - 30.0) < received_as
 
 
+def test_what_was_received_in_a_pause_outlives_a_boot(machine: Machine) -> None:
+    """A virtual machine paused for three hours, and booted before the nodes corrected it; the wall clock is right then."""
+    machine.nodes = {"gpu-1": 0.0, "gpu-2": 0.0}
+    machine.run(120.0)
+    machine.truth, machine.booted = machine.truth + 10_800.0, machine.booted + 10_800.0
+    machine.run(240.0)
+    received_at, received_as = machine.truth, machine.clock.now()
+    machine.boot(60.0)
+    machine.run(START_SECONDS + 120.0)
+    assert (machine.off, machine.clock.is_sure) == (0, True)
+    machine.boot(60.0)
+    machine.run(START_SECONDS + 120.0)
+
+    with machine.database.session() as session:
+        assert oldest_kept_at(session, machine.truth, machine.truth - received_at + 60.0) < received_as
+
+
 def test_this_machines_own_agent_has_no_say(machine: Machine) -> None:
     """An agent of the same boot has the same wall clock: what it confirms is nothing; after a day alone it is adopted."""
     machine.run(60.0)
