@@ -123,18 +123,19 @@ def stalled_hosts(seen: Situation) -> Iterator[Finding]:
     filler, kind = stalls.filled_by(seen.table)
     price = f"without that a step would be {percent(seen.costs.stalls)} shorter"
     filled = f", in {filler} for the most part" if filler else ""
+    cause: Cause
     if number >= 0 and np.log(alone) > ONE_HOST * np.log(seen.costs.stalls):
         worker = seen.table.workers[number]
         why = f"the host of {worker.name} lets its device wait in every step{filled}; {price}"
         suspect = suspect_of(worker, DOUBTFUL, why, node_of(seen, number))
-        claimed: tuple[str, Cause] = ("slow_host", "unknown")
+        fault_class, cause = "slow_host", "unknown"
     else:
         why = f"hosts let their devices wait in some steps, not always the same ones{filled}; {price}"
         shown = Evidence(text=why, source=seen.table.workers[0].source)
         of_kind: Kind = "storage" if kind == LOADER else "code"
         suspect = Suspect(kind=of_kind, strength=DOUBTFUL, why=why, evidence=(shown,))
-        claimed = ("slow_pauses", "code")
+        fault_class, cause = "slow_pauses", "code"
     if kind == LOADER:
-        claimed = ("slow_loader", "storage")
+        fault_class, cause = "slow_loader", "storage"
     evidence = with_costs(seen, *suspect.evidence)
-    yield finding(claimed[0], "slow", claimed[1], suspect, evidence=evidence, costs=seen.costs.stalls)
+    yield finding(fault_class, "slow", cause, suspect, evidence=evidence, costs=seen.costs.stalls)

@@ -66,7 +66,7 @@ def _values(tree: ast.AST, places: dict[str, set[int]]) -> Iterator[ast.expr]:
             function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             yield from (keyword.value for keyword in node.keywords if keyword.arg == "fault_class")
             yield from (node.args[place] for place in places.get(function, ()) if len(node.args) > place)
-        elif isinstance(node, ast.Assign) and "fault_class" in ast.unparse(node.targets[0]).split(", "):
+        elif isinstance(node, ast.Assign) and "fault_class" in ast.unparse(node.targets[0]).strip("()").split(", "):
             yield node.value
         elif isinstance(node, ast.FunctionDef) and node.name.endswith("fault_class_of"):
             yield from (one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None)
@@ -83,6 +83,8 @@ def _constants(value: ast.expr) -> Iterator[str]:
         yield from _constants(value.orelse)
     elif isinstance(value, ast.BinOp):
         yield from _constants(value.left)
+    elif isinstance(value, ast.Tuple):  # fault_class, cause = "slow_host", "unknown"
+        yield from _constants(value.elts[0])
 
 
 def claimed() -> set[tuple[str, str]]:
