@@ -133,9 +133,9 @@ def excused(decision: Decision, witness: Witness, pauses: Pauses, rounds: int | 
             else:
                 decision.excused.append(excuse)
             reason = excuse.evidence[0].text if excuse.evidence else excuse.why
-            decision.rejected.append(
-                Suspect(kind="rank", strength=0.05, why=f"a pause: {reason}", ranks=tuple(sorted(root.ranks)))
-            )
+            if root.ranks:
+                ranks = tuple(sorted(root.ranks))
+                decision.rejected.append(Suspect(kind="rank", strength=0.05, why=f"a pause: {reason}", ranks=ranks))
     decision.roots = kept
     return decision
 

@@ -171,6 +171,14 @@ def test_a_console_is_known_by_what_its_process_sleeps_in() -> None:
     assert [root.fault_class for root in found.roots] == ["pause_input"]
 
 
+@pytest.mark.parametrize("ranks", [(1, 2), (0, 1, 2, 3)])
+def test_a_pause_rejects_no_rank_that_it_cannot_name(ranks: tuple[int, ...]) -> None:
+    """Where several save together no rank was suspected: none is among the rejected without a number."""
+    found = verdict(Hang(ranks, stands=(MET["frames.checkpoint"],)).records())
+    assert [root.fault_class for root in found.roots] == ["pause_checkpoint"]
+    assert all(one.id != one.kind for one in found.rejected)
+
+
 def test_a_pause_of_one_rank_does_not_excuse_another() -> None:
     """Rank 1 compiles, rank 2 is stuck: the one is named, the other rejected with its reason."""
     one, other = Hang((1,), stands=(MET["frames.compile"],)), Hang((2,))
