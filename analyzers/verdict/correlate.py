@@ -73,6 +73,8 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     ordered = sorted(findings, key=_order)
     decision = Decision(findings=tuple(ordered))
     numbers = [finding for finding in ordered if finding.suspects and finding.symptom == "numeric"]
+    # Numbers that all ranks share accuse nobody, and were wrong before the job was ended.
+    nobody_s = [finding for finding in ordered if not finding.suspects and finding.fault_class == "not_a_number"]
     asked = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "asked")]
     last = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "alone")]
     claims = [f for f in ordered if f.suspects and not f.narrows and f not in (*numbers, *asked, *last)]
@@ -91,7 +93,11 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
         least = FROZEN_ALONE if runs_on else 0.0
         alone = [f for f in narrowing if not has(f.fault_class, "no_stack") and _strength(f) >= least]
         decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
-    _ended_from_outside(decision, asked, topology)
+    if nobody_s and not decision.roots:
+        decision.rejected += _answers(asked)
+        decision.findings = tuple(finding for finding in ordered if finding not in asked)
+    else:
+        _ended_from_outside(decision, asked, topology)
     if not decision.roots and not _running(ordered):
         decision.roots = [root for finding in last for root in _split(finding)]
     for finding in ordered:
@@ -111,6 +117,8 @@ def _ended_from_outside(decision: Decision, asked: Iterable[Finding], topology: 
     for finding in asked:
         follow = [root for root in decision.roots if has(root.finding.fault_class, "ended") and len(root.families) == 1]
         if len(follow) < len(decision.roots):
+            if any(root.finding.symptom == "numeric" for root in decision.roots):
+                decision.rejected += _answers([finding])
             continue
         decision.rejected.extend(
             replace(suspect, why="it ended as every process does when the job is ended from outside")
@@ -119,6 +127,15 @@ def _ended_from_outside(decision: Decision, asked: Iterable[Finding], topology: 
         )
         decision.roots = []
         _admit(decision, finding, topology)
+
+
+def _answers(asked: Iterable[Finding]) -> list[Suspect]:
+    """Return the ends from outside as what they were: a person's or the scheduler's answer to numbers that were wrong."""
+    return [
+        replace(suspect, why=f"it is no cause: {suspect.why}, after the numbers had gone wrong")
+        for finding in asked
+        for suspect in finding.suspects[:1]
+    ]
 
 
 def _numbers_beside(decision: Decision, finding: Finding, topology: Topology) -> None:

@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from collectors.formats import Input
-from collectors.formats.job_log import log_marks, step_lines
+from collectors.formats.job_log import attempts, log_marks, step_lines
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.job_log import MAX_EVENTS, MAX_SEGMENTS, JobLog
 from collectors.formats.job_log.late_steps import LateSteps, has_no_number
@@ -29,12 +29,13 @@ from collectors.records import KernelEvent, Record, Unread
 
 CHUNK_BYTES = 1 << 20
 LABEL_BYTES = 32
+MAX_ATTEMPTS = 64  # of one log; a job that is started again and again is judged by its newest
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
 _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
 
-JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER, SMI = 1, 2, 4, 8, 16, 32, 64
-ALL = JOB | KERNEL | STACK | STEP | LOSS | NO_NUMBER
+JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER, SMI, ATTEMPT = 1, 2, 4, 8, 16, 32, 64, 128
+ALL = JOB | KERNEL | STACK | STEP | LOSS | NO_NUMBER | ATTEMPT
 _BLANKED = bytes.maketrans(b"123456789", b"0" * 9)
 _RUNS = re.compile(rb"\b[a-fA-F]{0,40}0[0a-fA-F]*|0{2,}")
 """Numbers of any length, and hexadecimal ones: what of a template differs between lines that say the same."""
@@ -62,6 +63,7 @@ _WORDS = tuple(
         (JOB, log_marks.NO_NUMBER),
         (LOSS, ("loss", "Loss")),
         (SMI, (HEADING,)),
+        (ATTEMPT, attempts.WORDS),
     )
 )
 
@@ -134,6 +136,7 @@ class _Reader:
     def __init__(self, input: Input, *, of_machine: bool) -> None:
         self.input = input
         self.job = JobLog(input, StepSeries(MAX_STEPS_OF_SERIES))
+        self.earlier: list[JobLog] = []  # attempts of the job that this log holds, before the newest
         self.kernel = Parser(input)
         self.stacks = stack_lines.StackLines(input)
         self.smi = SmiLines(input)
@@ -165,7 +168,13 @@ class _Reader:
             elif not mask or (mask == LOSS and not self.job.lost):
                 continue
             text = lines[at][:LINE_BYTES].decode(errors="replace").rstrip("\r")
-            if not words and mask & STEP and not mask & (KERNEL | STACK) and not self.job.lost and "\r" not in text:
+            if (
+                not words
+                and mask & STEP
+                and not mask & (KERNEL | STACK | ATTEMPT)
+                and not self.job.lost
+                and "\r" not in text
+            ):
                 self.late.add(number + at, text, is_number=not mask & NO_NUMBER)
                 continue
             yield from self._take(number + at, text, mask, words)
@@ -203,6 +212,8 @@ class _Reader:
         if mask & STACK and self._is_of_stack(number, text):
             yield from self.stacks.finished()
             return
+        if mask & ATTEMPT:
+            self._note_attempt(number, text)
         if mask & STEP or self.job.quotes_texts:
             self.late.flush_of(text)
         if mask & NO_NUMBER:
@@ -212,16 +223,43 @@ class _Reader:
             self.job.take(number, segment, words)
         self.job.take(number, last, words, "".join(before))
 
+    def _note_attempt(self, number: int, text: str) -> None:
+        """Begin a new log where the job begins anew after a failure; of the earliest of very many attempts nothing is kept."""
+        line = peel(number, text, numbered=self.job.numbered)
+        launched = attempts.by_launcher(line.text)
+        if not (launched or attempts.by_program(line.text)) or not self.job.failed:
+            return
+        self.late.flush()
+        if launched or self.job.ended or self.job.runs.seen:
+            self.earlier = [*self.earlier, self.job][-MAX_ATTEMPTS:]
+            self.job = JobLog(self.input, StepSeries(MAX_STEPS_OF_SERIES))
+
+    def _of_jobs(self) -> Iterator[Record]:
+        """Yield what each attempt reported, numbered where there are several."""
+        numbered: list[tuple[int, Record]] = []
+        attempt = 0
+        for job in (*self.earlier, self.job):
+            before = job.ended_before()
+            again = attempt + (before > 0)
+            for event in job.events():
+                line = int(event.source.rpartition(":")[2])
+                numbered.append((attempt if line <= before else again, event))
+            own = job.steps.records(self.input.source, job.rank_of)
+            numbered += ((again, msgspec.structs.replace(each, node=each.node or self.input.node)) for each in own)
+            attempt = again + 1
+        several = len({number for number, _ in numbered}) > 1
+        for number, record in numbered:
+            yield msgspec.structs.replace(record, attempt=number) if several else record
+
     def end(self) -> Iterator[Record]:
         """Yield what is left: the file ended, or a limit was reached."""
         self.late.flush()
-        yield from (event for number, event in self.bare if not self.job.runs.goes_on("", number))
+        jobs = (*self.earlier, self.job)
+        yield from (event for line, event in self.bare if not any(job.runs.goes_on("", line) for job in jobs))
         yield from self.smi.finished()
         yield from self.kernel.end()
         yield from self.stacks.end()
-        yield from self.job.events()
-        for steps in self.job.steps.records(self.input.source, self.job.rank_of):
-            yield msgspec.structs.replace(steps, node=steps.node or self.input.node)
+        yield from self._of_jobs()
         if self.full:
             most = MAX_EVENTS if self.job.full else EVENTS_LIMIT
             reason = f"more than {most:,} events: what follows line {self.at_line} was not read; split the log"

@@ -14,6 +14,39 @@ _RECORDER = (
     f"variable makes write a dump, the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
 )
 
+_OF_FRAMEWORKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        ("vllm", "enginecore", "shm_broadcast", "workerproc", "rpc call to"),
+        "vLLM's own logs",
+        "VLLM_LOGGING_LEVEL=DEBUG NCCL_DEBUG=INFO vllm serve …",
+    ),
+    (
+        ("sglang", "self.watchdog_timeout", "rollout engine"),
+        "SGLang's own logs",
+        "NCCL_DEBUG=INFO python -m sglang.launch_server … --log-level debug",
+    ),
+    (
+        ("xlaruntimeerror", "jaxlib", "coordination service"),
+        "JAX's own logs",
+        "TF_CPP_MIN_LOG_LEVEL=0 NCCL_DEBUG=INFO python …",
+    ),
+    (("horovod", "ready ranks"), "Horovod's own logs", "HOROVOD_LOG_LEVEL=debug horovodrun …"),
+    (
+        ("hccl", "ei0002", "ei0006", "acl stream"),
+        "CANN's own logs",
+        "ASCEND_GLOBAL_LOG_LEVEL=1 ASCEND_SLOG_PRINT_TO_STDOUT=1 …",
+    ),
+)
+"""Words of a framework whose collectives PyTorch's recorder does not see → whose logs say more, and how they are asked for."""
+
+
+def _of_framework(verdict: Verdict) -> tuple[str, str] | None:
+    """Return the step for the framework that the evidence shows; None where the recorder is the one to ask."""
+    texts = [one.text for one in verdict.evidence] + ([verdict.first_symptom.text] if verdict.first_symptom else [])
+    shown = " ".join(texts).lower()
+    found = ((whose, how) for words, whose, how in _OF_FRAMEWORKS if any(word in shown for word in words))
+    return next(((f"When it happens again, {whose}", how) for whose, how in found), None)
+
 
 def unrecorded(verdict: Verdict) -> str:
     """Return how a job is started so that agents get its flight recorders; empty where they did, or it would not matter."""
@@ -67,7 +100,9 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     where = f"on the nodes of {plural_ranks(first, 4)}" if first else "on every node"
     steps = []
     dumps, ranks = have.get("flight_recorder", 0), verdict.coverage.ranks_expected or 0
-    if not dumps or dumps < ranks or verdict.coverage.ranks_at_least:
+    if not dumps and (of_framework := _of_framework(verdict)) is not None:
+        steps.append(of_framework)
+    elif not dumps or dumps < ranks or verdict.coverage.ranks_at_least:
         what = "The flight-recorder dumps of the other ranks, on every node" if dumps else "What each rank waits for"
         steps.append((f"{what}; {_RECORDER}", "for p in /tmp/fr_*.pipe; do echo dump > $p; done"))
     if not have.get("stacks"):

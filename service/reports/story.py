@@ -105,7 +105,9 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
             )
         if verdict.symptom == "numeric" and verdict.first_symptom is not None:
             first = verdict.first_symptom.text
-            return (Headline(f"{first[:1].upper()}{first[1:]}:", "no machine is named", "", ""),)
+            ended = any(one.kind == "platform" for one in verdict.rejected)
+            deed = "no machine is named" + ("; then a person or the platform ended the job" if ended else "")
+            return (Headline(f"{first[:1].upper()}{first[1:]}:", deed, "", ""),)
         seen = {
             "unknown": "The evidence does not decide what happened.",
             "healthy": "The evidence does not show whether this job is healthy.",
@@ -135,7 +137,9 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     own = next((root.onset for root in verdict.roots if root.root == culprits[0].root), None)
     onset = own or (None if of_several else verdict.onset)
     when = f"{'at' if verdict.symptom == 'crash' else 'since'} {moment(onset)}" if onset else ""
-    return Headline(name_culprits(culprits), deed, when, confidence(min(c.probability for c in culprits)))
+    of_root = next((root.fault_class for root in verdict.roots if root.root == culprits[0].root), "")
+    who = "A person or the platform" if of_root == "terminated" else name_culprits(culprits)
+    return Headline(who, deed, when, confidence(min(c.probability for c in culprits)))
 
 
 def called(kind: str, name: str) -> str:

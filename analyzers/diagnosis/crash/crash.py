@@ -112,7 +112,7 @@ def _platform(scene: Scene) -> Iterator[Finding]:
     how = how_ended(ended)
     if scene.events("time_limit"):
         yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
-    elif scene.events("shutdown", "cancelled") or _all_terminated(scene):
+    elif scene.events("shutdown", "cancelled") or _all_terminated(scene) or _interrupted(ended):
         yield _outside(scene, ended, "terminated", 0.7, f"the job was {how} and no process failed by itself")
     elif (steps := scene.events("step_ended")) and not scene.failures and not scene.heard:
         shown = tuple(evidence_of(event) for event in steps[:3])
@@ -137,6 +137,11 @@ def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
     )
     suspect = Suspect(kind="code", strength=UNEVEN, why=why, ranks=ranks, evidence=shown[:MAX_EVIDENCE])
     yield _finding(scene, "code", "uneven_end", (suspect,), [])
+
+
+def _interrupted(ended: Sequence[LogEvent]) -> bool:
+    """Whether a process was interrupted by SIGINT: a person's key, or the scheduler's first word; no fault raises it."""
+    return any(event.exception == "KeyboardInterrupt" for event in ended)
 
 
 def _all_terminated(scene: Scene) -> bool:

@@ -22,7 +22,7 @@ from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, pee
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
-from collectors.formats.job_log.shapes import Blocks
+from collectors.formats.job_log.shapes import Blocks, identity
 from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
@@ -38,6 +38,8 @@ FATAL = frozenset(
     {"traceback", "cuda_error", "oom", "fatal_python", "worker_killed", "watchdog_timeout", "watchdog_abort"}
 )
 """What ends a process: one that goes on with its steps has printed it of something else, or has handled it."""
+ENDS = frozenset({"exit", "torchrun_failure", "oom_kill", "preempted", "cancelled", "time_limit", "node_failure"})
+"""What a launcher or the scheduler reports of an end."""
 BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
 MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
 
@@ -144,16 +146,12 @@ class JobLog:
         self.seen: dict[tuple[object, ...], int] = {}  # what an event says → the newest line that says it
         self.runs = StepRuns(input.head)
         self.open: set[str] = set()  # streams inside a traceback or a launcher's summary: each of their lines counts
-        self.last_line: Line | None = (
-            None  # the newest that may be the end of a traceback of which nothing else is left
-        )
+        self.last_line: Line | None = None  # the newest that may be the end of a cut traceback
         self.stamped: str | None = None  # the stream of a traceback whose first line alone has a logger's stamp
         self.last_number = 0
         self.step: int | None = None  # that the newest line reports
         self.full = False
-        self.first_place: tuple[str | None, int | None] | None = (
-            None  # node and task of the first line with a local rank
-        )
+        self.first_place: tuple[str | None, int | None] | None = None  # node, task of the first line with a local rank
         self.many_nodes = False  # lines with local ranks are of several nodes
         self.local_differs = False  # a line's rank is not its local rank: the job has other nodes
         self.local_is_rank = False  # a line's rank is its local rank: this is the job's first node
@@ -264,7 +262,7 @@ class JobLog:
 
         Of an exception only stamped steps of its own stream count: lines that a program prints may be written when it ends.
         """
-        since = self.seen[_identity(name, found)]
+        since = self.seen[identity(name, found)]
         if found.event in FATAL and self.runs.goes_on(name, since) and not self._has_ended(found, since):
             return True
         after = self.runs.after(since)
@@ -280,6 +278,24 @@ class JobLog:
             each.event in {"exit", "torchrun_failure"} and int(each.source) > since and each.rank in {rank, None}
             for _, each in self.found
         )
+
+    @property
+    def failed(self) -> bool:
+        """Whether something has ended a process so far; what is being printed ends here."""
+        for name, stream in self.streams.items():
+            self._close(name, stream)
+        self.open.clear()
+        return any(found.event in FATAL | ENDS for _, found in self.found)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a launcher or the scheduler has reported an end."""
+        return any(found.event in ENDS for _, found in self.found)
+
+    def ended_before(self) -> int:
+        """Return the line of the newest end after which the job's steps went on: it was started again; 0 for none."""
+        ends = (int(found.source) for _, found in self.found if found.event in ENDS)
+        return max((line for line in ends if self.runs.begins_after(line)), default=0)
 
     def rank_of(self, place: Place) -> int | None:
         """Return the rank of lines that name none: srun's task, unless srun started torchrun, or the file's or local rank."""
@@ -352,7 +368,7 @@ class JobLog:
                     self.no_number.setdefault(name, _NoNumber()).take(msgspec.structs.replace(each, step=self.step))
                     self.lost.add(name)
                 continue
-            if (key := _identity(name, each)) in self.seen:
+            if (key := identity(name, each)) in self.seen:
                 self.seen[key] = int(each.source)
                 continue
             if len(self.found) >= MAX_EVENTS:
@@ -381,13 +397,3 @@ class JobLog:
             node=found.node or self.input.node,
             group=None if found.group == "task" else found.group,
         )
-
-
-def _identity(stream: str, found: LogEvent) -> tuple[object, ...]:
-    """What makes two events of a stream the same one said again; numbers in a message do not."""
-    said = re.sub(r"\d+", "0", (found.message or "")[:200])
-    if found.event in {"exit", "oom_kill", "closing_signal", "torchrun_failure"}:
-        return (stream, found.event, found.rank, found.local_rank, found.pid, found.signal, found.exit_code, found.node)
-    where = found.frames[:1]
-    return (stream, found.event, found.rank, found.exception, said, found.peer, found.group, found.sequence, found.node,
-            found.last_enqueued, found.first, where, found.ranks, found.device, found.code, found.operation)  # fmt: skip

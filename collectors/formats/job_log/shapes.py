@@ -201,3 +201,13 @@ def _joined(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 def words_of(shapes: Iterable[Shape | Block]) -> Iterator[str]:
     """Yield the words without which a line fits no row."""
     return (row.word for row in shapes)
+
+
+def identity(stream: str, found: LogEvent) -> tuple[object, ...]:
+    """Return what makes two events of a stream the same one said again; numbers in a message do not."""
+    said = re.sub(r"\d+", "0", (found.message or "")[:200])
+    if found.event in {"exit", "oom_kill", "closing_signal", "torchrun_failure"}:
+        return (stream, found.event, found.rank, found.local_rank, found.pid, found.signal, found.exit_code, found.node)
+    where = found.frames[:1]
+    return (stream, found.event, found.rank, found.exception, said, found.peer, found.group, found.sequence, found.node,
+            found.last_enqueued, found.first, where, found.ranks, found.device, found.code, found.operation)  # fmt: skip

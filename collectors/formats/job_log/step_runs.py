@@ -18,6 +18,7 @@ class _Run:
     """A stream's steps in a row, each with a higher number than the one before."""
 
     began: Line
+    anew: bool = False  # the stream has had higher steps before
     newest: deque[Line] = field(default_factory=lambda: deque(maxlen=STEPS_AFTER))
     step: int = -1
 
@@ -34,7 +35,7 @@ class StepRuns:
         """Take a step and the line that reports it."""
         run = self._runs.get(line.stream)
         if (run is None and len(self._runs) < MAX_RUNS) or (run is not None and 0 <= step < run.step):
-            run = self._runs[line.stream] = _Run(line)
+            run = self._runs[line.stream] = _Run(line, anew=run is not None)
         if run is not None and step > run.step:
             run.step = step
             run.newest.append(line)
@@ -46,6 +47,21 @@ class StepRuns:
     def after(self, number: int) -> list[Line]:
         """Return the lines below this one that report the newest steps."""
         return [line for line in self._newest.values() if line.number > number]
+
+    @property
+    def seen(self) -> bool:
+        """Whether any step was reported."""
+        return bool(self._runs)
+
+    def begins_after(self, number: int) -> bool:
+        """Whether a process counts anew below this line, or goes on there by its stamps."""
+        return any(
+            (run.anew and run.began.number > number)
+            or (
+                len(run.newest) == STEPS_AFTER and run.newest[0].number > number and all(line.at for line in run.newest)
+            )
+            for run in self._runs.values()
+        )
 
     def goes_on(self, stream: str, since: int) -> bool:
         """Whether a process that reported steps before a line reports several after it, in a row, and not when it ended."""

@@ -1,0 +1,41 @@
+"""Where a log begins again: a launcher starts the job's processes anew, or another run writes into the same file.
+
+Formats: torch 1.13 to 2.13 (``elastic/agent/server/api.py``, ``distributed/run.py``), Ray Train 2.0 to 2.50, DeepSpeed's runner,
+the shell's ``set -x``; and what programs say once, when they begin: transformers, Megatron-LM, Lightning, NCCL.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BY_LAUNCHER = (
+    ("restart_count=", re.compile(r"Rendezvous complete for workers\. Result:.{0,20}restart_count=[1-9]")),
+    ("restart_count=", re.compile(r"^\s{0,8}restart_count=[1-9]\d{0,5}\s*$")),
+    ("Starting elastic_operator", re.compile(r"Starting elastic_operator with launch configs")),
+    ("Setting OMP_NUM_THREADS", re.compile(r"Setting OMP_NUM_THREADS environment variable for each process")),
+    ("Attempting to start training worker group", re.compile(r"Attempting to start training worker group of size")),
+    ("Restarting all workers", re.compile(r"Restarting all workers")),
+    (":main] cmd = ", re.compile(r"\[runner\.py:\d{1,5}:main\] cmd = ")),
+    ("+ ", re.compile(r"^\++ (?:exec )?(?:torchrun|srun|mpirun|deepspeed|accelerate launch|python3? \S{1,200}\.py)\b")),
+)
+_BY_PROGRAM = (
+    ("Running training", re.compile(r"\*{5} Running training \*{5}")),
+    ("using world size:", re.compile(r"^using world size: \d{1,7}, ")),
+    ("GLOBAL_RANK: 0", re.compile(r"GLOBAL_RANK: 0, MEMBER: 1/")),
+    ("NCCL version ", re.compile(r"NCCL (?:INFO )?(?:NCCL )?version \d{1,3}\.\d{1,3}")),
+)
+WORDS = (
+    *(word for word, _ in _BY_LAUNCHER if word != "+ "), *(word for word, _ in _BY_PROGRAM),
+    "+ torchrun", "+ srun", "+ mpirun", "+ deepspeed", "+ accelerate", "+ python", "+ exec",
+)  # fmt: skip
+"""A line with none of these begins no attempt."""
+
+
+def by_launcher(text: str) -> bool:
+    """Whether a launcher starts the processes: after a failure it is the next attempt."""
+    return any(word in text and pattern.search(text) for word, pattern in _BY_LAUNCHER)
+
+
+def by_program(text: str) -> bool:
+    """Whether a program says that it begins: while a job starts up, some of its processes may have failed already."""
+    return any(word in text and pattern.search(text) for word, pattern in _BY_PROGRAM)

@@ -1,0 +1,66 @@
+"""What a report says of pasted lines: whom it names for an end from outside, and what to collect of which framework."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzers.model.verdict import Verdict
+from service.reports import story, text
+from tests.analyzers.diagnosis.reported.excerpts import verdict_on
+
+INTERRUPTED = '^CTraceback (most recent call last):\n  File "/w/train.py", line 9, in main\nKeyboardInterrupt\n'
+NAN = "".join(f"2026-11-22 10:00:0{step} step {step} loss {'nan' if step > 3 else '2.1'}\n" for step in range(9))
+
+
+def _on(pasted: str) -> Verdict:
+    verdict = verdict_on(pasted)
+    assert verdict is not None
+    return verdict
+
+
+def test_an_interrupted_job_is_a_person_s_or_the_platform_s() -> None:
+    """SIGINT comes from a key or from a scheduler; nothing is wrong."""
+    verdict = _on(NAN.replace("nan", "2.0") + INTERRUPTED)
+
+    assert [(root.fault_class, root.cause) for root in verdict.roots] == [("terminated", "platform")]
+    assert [line.who for line in story.headlines(verdict)] == ["A person or the platform"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        INTERRUPTED,
+        "slurmstepd: error: *** JOB 811 ON gpu-1 CANCELLED AT 2026-11-22T10:20:00 ***\n",
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 900 got signal: 15\n",
+    ],
+)
+def test_numbers_that_went_wrong_before_the_end_lead(end: str) -> None:
+    """Whoever ended the job answered them: both are said, in this order."""
+    verdict = _on(NAN + end)
+    (headline,) = story.headlines(verdict)
+
+    assert (verdict.symptom, verdict.culprits) == ("numeric", ())
+    assert verdict.first_symptom is not None
+    assert "NaN" in verdict.first_symptom.text
+    assert [one.kind for one in verdict.rejected] == ["platform"]
+    assert "ended the job" in headline.what
+
+
+BROADCAST = (
+    "INFO 06-12 08:11:00 [shm_broadcast.py:466] No available shared memory broadcast block found in 60 seconds.\n"
+    "ERROR 06-12 08:12:00 [core_client.py:600] Engine core proc EngineCore_0 died unexpectedly, shutting down client.\n"
+)
+WATCHDOG = (
+    "[rank1]:[E1122 10:00:00.5 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600100 milliseconds before\n"
+)
+
+
+def test_what_to_collect_fits_the_framework() -> None:
+    """vLLM's collectives are not in PyTorch's recorder; of a job of torchrun they are."""
+    asked, trained = (text.render(_on(pasted)) for pasted in (BROADCAST, WATCHDOG))
+
+    assert "VLLM_LOGGING_LEVEL" in asked
+    assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" not in asked
+    assert "VLLM_LOGGING_LEVEL" not in trained
+    assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in trained
