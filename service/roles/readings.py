@@ -70,12 +70,14 @@ class RoleReadingLog:
             jobs = list(self._heard)
         for job in jobs:
             directory = self._directories.read(job)
-            for name, slot in directory.slots.items() if directory is not None else ():
+            slots = directory.slots if directory is not None else {}
+            newest = max((slot.attempt for slot in slots.values()), default=0)  # what an earlier one left is over
+            for name, slot in slots.items():
                 # While no service listened none could renew.
                 renewed_at = max(slot.renewed_at, self._directories.listening_since)
                 missed = slot.lease_seconds / 3 + LATE_SECONDS
                 lost = max(LOST_SECONDS, 3 * slot.lease_seconds)
-                if slot.state == "serving" and missed <= at - renewed_at <= lost:
+                if slot.state == "serving" and slot.attempt == newest and missed <= at - renewed_at <= lost:
                     with self._lock:
                         self._waiting[job].setdefault(name, _missing(job, slot, renewed_at, at))
 

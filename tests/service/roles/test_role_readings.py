@@ -107,3 +107,18 @@ def test_a_missing_heartbeat_is_a_reading(client: Client, monkeypatch: pytest.Mo
     assert [one.instance for one in found] == ["4"]
     assert found[0].renewed_at is not None
     assert found[0].renewed_at < later - 30.0
+
+
+def test_what_an_earlier_attempt_left_is_not_missed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempt 1 has fewer rollouts: those of attempt 0 are over, whatever number it had; one of attempt 1 is missed."""
+    for instance in ("3", "4"):
+        register(client, instance=instance, process=f"first{instance}")
+    register(client, instance="1", process="second1", attempt=1)
+    register(client, instance="2", process="second2", attempt=1)
+    batches(client, 1)
+    later = readings_module.now() + 40.0
+    monkeypatch.setattr(readings_module, "now", lambda: later)
+    client.app.state.service.role_readings._heard[JOB] = later + 60.0
+    client.app.state.service.role_readings.note_missing()
+    found = [one for stored in batches(client, 2) for one in readings(stored) if one.at == later]
+    assert sorted(one.instance for one in found) == ["1", "2"]
