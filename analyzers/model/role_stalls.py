@@ -102,18 +102,18 @@ class _Look:
                 why = f"{one.name} on its node was killed for memory, and {guilty.name} had grown by most of it"
                 return self._stall("role_memory", guilty, since, 0.8, why, seen)
             return self._stall("role_memory", one, since, 0.75, "its process was killed for memory", seen)
-        if seen.state in ENDED or (seen.state == "gone" and silent is not None):
+        deaf = one.unanswered_since is not None and one.seen_at - one.unanswered_since >= self.bounds.unanswered_seconds
+        if seen.state in ENDED or (seen.state == "gone" and (silent is not None or deaf)):
             heard = f", and was not heard for {silent:.0f} s" if silent is not None else ""
             why = f"its process has ended while the role's others need it{heard}"
             return self._stall("role_lost", one, since, 0.95, why, seen)
         rests = max(self._rests(one), seen.for_seconds)
         if seen.state in STOPPED and (silent is not None or rests >= self.bounds.heartbeat_seconds):
             return self._stall("role_lost", one, since, 0.95, f"its process is stopped (state {seen.state})", seen)
-        return self._unheard(one, seen, silent, since)
+        return self._unheard(one, seen, silent, since, deaf=deaf)
 
-    def _unheard(self, one: Instance, seen: Seen, silent: float | None, since: float) -> Stall | None:
+    def _unheard(self, one: Instance, seen: Seen, silent: float | None, since: float, *, deaf: bool) -> Stall | None:
         """Judge one by its heartbeat and its endpoint: either may fail by itself, and a busy process may miss both."""
-        deaf = one.unanswered_since is not None and one.seen_at - one.unanswered_since >= self.bounds.unanswered_seconds
         if (silent is None and not deaf) or self._goes_on(one, seen):
             return None
         if silent is not None and deaf:

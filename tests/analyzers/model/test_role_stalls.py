@@ -139,6 +139,26 @@ def test_a_killed_rollout_is_lost() -> None:
     assert found.strength > 0.9
 
 
+def test_an_engine_without_a_client_is_lost_with_its_process() -> None:
+    """Its agent sees the process no more, and its endpoint does not answer; either alone restarts nothing."""
+    whole = list(readings("rollout", "3", **{**GENERATES, "until": 500.0}))
+    unanswered = [
+        RoleState(
+            source="engines", at=one.at, role="rollout", instance="3", answers=False, job=one.job, attempt=one.attempt
+        )
+        for one in readings("rollout", "3", since=510.0)
+    ]
+    gone = {("rollout", "3"): Seen(state="gone", at=START + 500.0)}
+    for answers, seen, least in ((False, gone, 0.9), (False, {}, 0.0), (True, gone, 0.0)):
+        last = whole if answers else [*whole, *unanswered]
+        without = [
+            RoleState(**{**{f: getattr(one, f) for f in one.__struct_fields__}, "renewed_at": None, "state": None})
+            for one in [*scene({("rollout", "3"): None}), *last]
+        ]
+        found = max((one.strength for one in stalls(without, seen) if one.instance == "3"), default=0.0)
+        assert (found >= 0.75) is (least > 0.5), (answers, seen)
+
+
 def test_a_slow_engine_is_compared_with_peers_that_do_as_much() -> None:
     """A third of the tokens a request is slow; half a batch that is nearly done is not."""
     slow = rollouts(GENERATES, but={**GENERATES, "tokens": 60})
