@@ -36,7 +36,7 @@ _MARKED = re.compile(
 )
 """A heading or comment, a list, a change of source, a cell of a drawn table; a document's line that grep found."""
 _SENTENCE = re.compile(
-    r"(?i)\b(?:you|your|i|if|when|whenever|should|would|often|sometimes|usually|e\.g|such as|like|means?|"
+    r"(?i)\b(?:(?<!did )you|your|i|if|when|whenever|should|would|often|sometimes|usually|e\.g|such as|like|means?|"
     r"fix(?:es|ed)?|work(?:s|ed)? around|handles?|avoids?|sees?|saw|says?|explains?|why|how|what does|asks?|alerts?|"
     r"unless|retry when|was added|no longer|we(?! are taking))\b"
 )

@@ -29,7 +29,7 @@ SHAPES = (
     ),
     shape("No devices were found", r"^(?P<message>No devices were found)\.?\s*$", "cuda_error"),
     # A fan alone reads so on boards without one; a GPU that answers to nothing has several such values.
-    shape("ERR!", r"^\|(?P<message>.{0,40}?ERR!.{1,60}?ERR!.{0,80})\|\s*$", "diagnostic_failed"),
+    shape(" ERR! ", r"^\|(?P<message>.{0,40}?ERR!.{1,60}?ERR!.{0,80})\|\s*$", "diagnostic_failed"),
     shape(
         "GPU requires reset",
         r"(?P<message>(?:(?:^|, )\[GPU requires reset\](?=,|\s*$)|NVML: GPU requires reset|: GPU requires reset(?=[.\s]*$)))",

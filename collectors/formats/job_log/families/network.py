@@ -17,7 +17,7 @@ _COMPLETION = (
 _ALONE = r"NET/IB\w{0,4} ?: ?Got completion with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
 _CONNECT = r"[Cc]onnect(?:ing)? to (?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})> (?:failed|returned)"
 _UCX = (
-    r"(?:\[\d{9,11}\.\d{6}\] )?\[(?P<node>[\w.-]{1,253}):(?P<pid>\d{1,9}) {0,2}:[\d:]{1,20}\] {1,8}ib_mlx5_log\.c:\d{1,6} {1,4}"
+    r"(?:\[\d{9,11}\.\d{6}\] )?\[?(?P<node>[\w.-]{1,253}):(?P<pid>\d{1,9}) {0,2}:[\d:]{1,20}\] {1,8}ib_mlx5_log\.c:\d{1,6} {1,4}"
     r"(?:UCX {1,4}ERROR )?(?:FATAL: )?"
 )
 _MODIFY = r"(?:ibv_modify_qp failed with|[Ff]ailed to modify QP to \w{2,4}:) ?(?:error )?(?:\d{1,3} )?"
@@ -79,6 +79,12 @@ SHAPES = (
         "ibv_modify_qp failed",
         r"/(?:ibrc|ibgda|ibdevx)\.cpp:\d{1,6}: non-zero status: (?P<code>110) ibv_modify_qp failed",
         "network_error",
+    ),
+    shape(
+        "nvshmem",
+        r"/(?:ibrc|ibgda|ibdevx|ucx|transport|transport_ib_common|init|team|mem)\.(?:cpp|cu):(?:\w{1,60}:)?\d{1,6}: "
+        r"(?P<message>(?:non-zero status: [1-9]\d{0,3}|NULL value) .{1,160})",
+        "nccl_error",
     ),
     shape(
         "Unable to initialize any transports",

@@ -67,10 +67,11 @@ SHAPES = (
     shape("Preempted by", r"\bPreempted\b.{1,120}Preempted by (?:a )?pod", "preempted"),
     # What a pod waits for: a place, or a container that can be started. A later line may say that it got it.
     shape(
-        "FailedScheduling",
-        r"\bFailedScheduling\s.{1,160}?\s(?P<message>(?:\d{1,6}/\d{1,6} nodes|pod group) .{1,300})",
+        " nodes are available: ",
+        r"(?:\bFailedScheduling\s.{1,160}?\s|^\W{0,4})(?P<message>\d{1,6}/\d{1,6} nodes are available: .{1,300})",
         "pod_waits",
     ),
+    shape("FailedScheduling", r"\bFailedScheduling\s.{1,160}?\s(?P<message>pod group .{1,300})", "pod_waits"),
     shape("assign flavors to pod set", r"(?P<message>couldn't assign flavors to pod set .{1,200})", "pod_waits"),
     *(
         shape(
