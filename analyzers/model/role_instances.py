@@ -15,6 +15,7 @@ Seat = tuple[str, str]  # role and instance
 MOST_MARKS, MARK_SECONDS = 24, 15.0
 ORIGIN_SECONDS = 60.0  # after which another origin of a number takes the place of one that is silent
 COARSE = 2  # readings a rest
+MOST_SOURCES = 16
 MOST_INSTANCES = 8_192  # of one job: twice what its directory keeps
 
 
@@ -108,7 +109,7 @@ class Instance:
     source: str = ""  # of the newest reading
     marks: list[Mark] = field(default_factory=list)
     origins: dict[str, tuple[bool, float]] = field(default_factory=dict)  # number → whether it says it itself, and when
-    newest: dict[bool, float] = field(default_factory=dict)  # whether it says it itself → the newest such reading
+    newest: dict[str, float] = field(default_factory=dict)  # source → its newest reading
 
     @property
     def seat(self) -> Seat:
@@ -131,15 +132,18 @@ class Instance:
         return self.requests_running == 0 and not self.requests_waiting
 
     def take(self, record: RoleState) -> None:
-        """Add a reading. One that is older than another of its origin, or of an earlier epoch, says nothing of now."""
+        """Add a reading. One that is older than another of its source, or of an earlier epoch, says nothing of now."""
         if record.epoch is not None and self.epoch is not None and record.epoch < self.epoch:
             return
         if record.epoch is not None and self.epoch is not None and record.epoch > self.epoch:
             self.__init__(self.role, self.instance)  # type: ignore[misc]
-        at, itself = _at(record), record.source == DIRECTORY
-        if at < self.newest.get(itself, at):
+        at = _at(record)
+        newest = self.newest.pop(record.source, at)
+        if len(self.newest) >= MOST_SOURCES:
+            del self.newest[next(iter(self.newest))]
+        self.newest[record.source] = max(newest, at)
+        if at < newest:
             return
-        self.newest[itself] = at
         self.began_at = self.began_at or at
         self.seen_at, self.source = max(self.seen_at, at), record.source
         for name in ("rank", "pid", "epoch", "state", "weights", "queue_depth", "lease_seconds"):

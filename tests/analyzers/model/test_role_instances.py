@@ -50,6 +50,25 @@ def test_what_comes_late_is_neither_progress_nor_a_rest(arrives: Arrives) -> Non
     assert live(scene(), arrives) == {()}
 
 
+def split(records: Iterable[RoleState]) -> Iterator[RoleState]:
+    """Yield what its log says of each instance, and what its metrics do, which are stamped half a minute earlier."""
+    for one in records:
+        counted = {"tokens_total": None, "steps_total": None, "requests_running": None, "answers": None}
+        yield replace(one, source="log", **counted)
+        said = {"phase": None, "phase_since": None, "waiting_for": None, "waiting_since": None, "renewed_at": None}
+        yield replace(one, source="engines", at=at(one) - 30.0, state=None, weights=None, **said)
+
+
+def test_sources_are_each_of_their_own_time() -> None:
+    """A log's phases do not outdate an engine's metrics that are stamped earlier, in whatever order they come."""
+
+    def arrives(one: RoleState) -> float:
+        return at(one) + (30.0 if one.source == "engines" else 0.0)
+
+    assert live(split(scene(DEAD)), arrives) == {DEAD_ENGINE}
+    assert live(split(scene()), arrives) == {()}
+
+
 def test_a_clock_that_was_wrong_for_a_while_hides_nothing() -> None:
     """An hour ahead for two minutes: the readings after it count, and those of that time are of when they came."""
 
