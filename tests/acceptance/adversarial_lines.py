@@ -4,7 +4,7 @@ Processor time must grow as the input does: 4 times; 8 times is wrong, and so is
 64 KiB matter because the readers cut longer lines. Recognition is given 64 KiB at most. Finished parsers are kept in
 out/adversarial_lines, so that a second call goes on.
 
-    python -m tests.acceptance.adversarial_lines [--smallest] [--only PARSER…]
+    python -m tests.acceptance.adversarial_lines [--smallest] [--most N] [--only PARSER…]
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from tests.support.parsers import Parser, parsers
 KEPT = REPOSITORY / "out" / "adversarial_lines.kept.json"
 SIZES = (1 << 14, 1 << 18)
 SMALLEST_EVERY = 40  # every so many-th input
+ALL = 1 << 20
 
 
-def measured(parser: Parser, smallest: bool) -> dict[str, Any]:
-    """Measure one parser on all of its inputs."""
+def measured(parser: Parser, smallest: bool, most: int) -> dict[str, Any]:
+    """Measure one parser on all of its inputs, or on a spread of them."""
     began_at = time.monotonic()
-    chosen = cases(parser.modules)
+    every = cases(parser.modules)
     sizes = [size for size in SIZES[: 1 if smallest else None] if 4 * size <= parser.most_bytes]
-    found = scan(parser.parse, chosen[:: SMALLEST_EVERY if smallest else 1], sizes)
+    found = scan(parser.parse, every[:: SMALLEST_EVERY if smallest else -(-len(every) // most)], sizes)
     slowest = max(found, key=lambda one: one.of_four / one.size, default=None)
     return {
         "inputs": len(found),
+        "of": len(every) * len(sizes),
         "quadratic": [f"{one.case}: {one.seconds:.2f} s, {one.of_four:.2f} s" for one in found if is_quadratic(one)],
         "slowest_seconds_a_megabyte": round(slowest.of_four / (4 * slowest.size) * (1 << 20), 2) if slowest else 0.0,
         "slowest": slowest.case if slowest else "",
@@ -46,6 +48,7 @@ def main() -> int:
     parser.add_argument(
         "--smallest", action="store_true", help="every 40th input at the smaller sizes, written to out/"
     )
+    parser.add_argument("--most", type=int, default=ALL, help="inputs of each parser, spread over all of them")
     parser.add_argument("--only", nargs="*", default=[], choices=sorted(parsers()), help="only these parsers, anew")
     options = parser.parse_args()
     KEPT.parent.mkdir(exist_ok=True)
@@ -54,7 +57,7 @@ def main() -> int:
     for name, one in parsers().items():
         if name in kept or (options.only and name not in options.only):
             continue
-        kept[name] = measured(one, options.smallest)
+        kept[name] = measured(one, options.smallest, options.most)
         print(f"{'wrong' if kept[name]['quadratic'] else 'right'}  {name}: {json.dumps(kept[name])}", flush=True)
         if not partial and not kept[name]["quadratic"]:
             KEPT.write_text(json.dumps({each: found for each, found in kept.items() if not found["quadratic"]}))
