@@ -18,26 +18,3 @@ def is_document(source: str) -> bool:
 ADVICE = (
     "it advises in sentences, and is no log: name it alone, or save a log that it holds to a file of its own, NAME.log"
 )
-SHARE = 0.6  # of the lines outside quoted blocks that are sentences or headings
-_FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
-_SENTENCE = re.compile(
-    r"(?:#+ \w|[-*\d.>]{0,4} ?[A-Z][\w'`\"/-]*,?(?: [\w'`\"(][^=|\[\]{}]*)+[.:!?,]?$|[a-z][\w'-]*(?: [\w'`\"(,;.-]+){3,}$)"
-)
-_STOP = re.compile(r"\b(?:the|an?|is|are|you|your|we|our|of|and|it|that|this|to|with|in|on|by)\b")
-_STAMP = re.compile(r"\b\d\d:\d\d:\d\d\b")
-_ADVICE = re.compile(
-    r"(?i)\b(?:if (?:you|the|it|an?)|whenever|when (?:you|a|an)|for example|e\.g\.|such as|often|sometimes|usually)\b"
-)
-
-
-def is_advice(head: str) -> bool:
-    """Whether a text mostly consists of sentences that say what may happen: what it quotes happened to no job here."""
-    outside = [
-        line.strip()
-        for line in _FENCED.sub("", head).splitlines()
-        if line.strip() and not line.startswith(("    ", "\t"))
-    ]
-    said = [line for line in outside if _SENTENCE.match(line) and (line[0] == "#" or _STOP.search(line))]
-    if len(said) < 2 or len(said) < SHARE * len(outside) or any(map(_STAMP.search, outside)):
-        return False
-    return any(map(_ADVICE.search, said))

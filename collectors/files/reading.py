@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from collectors.files.documents import ADVICE, DOCUMENT, is_advice, is_document
+from collectors.files.documents import ADVICE, DOCUMENT, is_document
 from collectors.files.framing import limit_memory
 from collectors.files.opening import Found, find, open_found, trouble, unread
 from collectors.files.path_owner import Whose, torchrun_run, whose
@@ -22,6 +22,7 @@ from collectors.files.path_roles import Seat, seats
 from collectors.files.sandbox import Pool, Skip, Watch
 from collectors.files.streams import Limits, Opened
 from collectors.formats import Damaged, Format, Input, recognise
+from collectors.formats.advice import is_advice
 from collectors.formats.text_lines import is_text
 from collectors.records import LogEvent, Record, StackDump, Steps, Unread, block
 

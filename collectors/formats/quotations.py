@@ -25,8 +25,9 @@ _HEADED = re.compile(
 """A heading at the beginning of a line, or after a logger's prefix: ``sample 3: …``, ``[response] …``, ``{"text": …``."""
 _OF_MESSAGES = re.compile(
     r"(?i)(?:err|error|errors|msg|message|log|exc|exc_info|exception|reason|cause|caused by|detail|details|status|stderr|stdout|"
-    r"trace|traceback|stack|failed|failure|warn|warning|event|what\(\)|description|line|raw|summary|body|Message|note|"
+    r"trace|traceback|stack|failed|failure|warn|warning|event|what\(\)|description|condition|raw|summary|"
     r"\w{1,40}(?:Error|Exception|_error|_msg|_message|_reason|Reason|Message))[\"']?\s{0,2}[:=]\s{0,2}$"
+    r"|[\"']line[\"']\s?:\s?$"
 )
 _ROW_KEY = re.compile(rf"(?i){_CONTENT}|role|content|input_ids|messages")
 _IN_ROW = re.compile(rf"(?i)[\"'](?:role|{_CONTENT})[\"']\s?:")

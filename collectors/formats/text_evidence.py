@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import BinaryIO, TypeVar
 
 import msgspec
 
 from collectors.formats import Input
+from collectors.formats.advice import is_advice
 from collectors.formats.job_log import attempts, log_marks, step_lines
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.job_log import MAX_EVENTS, MAX_SEGMENTS, JobLog
@@ -25,7 +27,7 @@ from collectors.formats.nvidia_smi.nvidia_smi import HEADING, SmiLines
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
-from collectors.records import KernelEvent, Record, Unread
+from collectors.records import KernelEvent, LogEvent, Record, Unread
 
 CHUNK_BYTES = 1 << 20
 LABEL_BYTES = 32
@@ -33,6 +35,9 @@ MAX_ATTEMPTS = 64  # of one log; a job that is started again and again is judged
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
 _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
+
+_BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback"})
+_PROMPT = re.compile(rb"^[ \t]{0,16}>>> ", re.MULTILINE)
 
 JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER, SMI, ATTEMPT = 1, 2, 4, 8, 16, 32, 64, 128
 ALL = JOB | KERNEL | STACK | STEP | LOSS | NO_NUMBER | ATTEMPT
@@ -242,6 +247,8 @@ class _Reader:
             before = job.ended_before()
             again = attempt + (before > 0)
             for event in job.events():
+                if _is_bare(event) and self._advises:
+                    continue
                 line = int(event.source.rpartition(":")[2])
                 numbered.append((attempt if line <= before else again, event))
             own = job.steps.records(self.input.source, job.rank_of)
@@ -255,7 +262,8 @@ class _Reader:
         """Yield what is left: the file ended, or a limit was reached."""
         self.late.flush()
         jobs = (*self.earlier, self.job)
-        yield from (event for line, event in self.bare if not any(job.runs.goes_on("", line) for job in jobs))
+        if self.bare and not self._advises:
+            yield from (event for line, event in self.bare if not any(job.runs.goes_on("", line) for job in jobs))
         yield from self.smi.finished()
         yield from self.kernel.end()
         yield from self.stacks.end()
@@ -264,6 +272,11 @@ class _Reader:
             most = MAX_EVENTS if self.job.full else EVENTS_LIMIT
             reason = f"more than {most:,} events: what follows line {self.at_line} was not read; split the log"
             yield Unread(source=self.input.source, reason=reason, outcome="limit")
+
+    @cached_property
+    def _advises(self) -> bool:
+        """Whether the text is about jobs: it advises, or shows an interpreter's prompts."""
+        return _PROMPT.search(self.input.head) is not None or is_advice(self.input.head.decode(errors="replace"))
 
     def _of_job(self, text: str) -> bool:
         split = kernel_times.split(text)
@@ -279,6 +292,13 @@ class _Reader:
         if not may_begin and not self.stacks.is_open(line.stream):
             return False
         return self.stacks.feed(number, line.stream, line.text, line.rank)
+
+
+def _is_bare(event: LogEvent) -> bool:
+    """Whether nothing but its words shows an event: no process, no time, no frames. In a text about jobs it is an example."""
+    whose = (event.rank, event.local_rank, event.node, event.pid, event.at)
+    frames = {frame.file for frame in event.frames} - {"<stdin>"}
+    return event.event in _BARE_EVENTS and not frames and set(whose) == {None}
 
 
 def _remember(known: dict[Key, Concern], template: Key, found: Concern) -> None:

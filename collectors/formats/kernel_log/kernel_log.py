@@ -72,7 +72,7 @@ _BARE = (
     "EDAC MC",
 )  # driver lines pasted without their prefix
 _QUOTED = re.compile(
-    r"""(?:["'|=]|Message:|["'\w\]]: |\s{2}) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))"""
+    r"""(?:["'|=]|Message:|kernel: \[[ \d.]{1,20}\]|["'\w\]]: |\s{2}) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))"""
 )
 _OF_FILE_OR_HOST = (
     re.compile(  # what grep writes before the lines of several files, and pdsh before those of several hosts

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
+from collectors.formats import Input, text_evidence
+from collectors.formats.advice import is_advice
 from collectors.formats.quotations import is_quoted
 from tests.collectors.formats.test_job_log import events
 
@@ -123,3 +127,64 @@ def test_docker_s_lines_are_the_process_s_own() -> None:
     assert (found.event, found.rank, found.exception, len(found.frames)) == ("traceback", 3, "KeyError", 1)
     assert found.at is not None
     assert events('{"role": "user", "message": "RuntimeError: ' + CUDA + '"}\n') == []
+
+
+GUIDE = (
+    "What it means\n\nThe driver can no longer reach the GPU. It is often the power supply.\n\n"
+    "Typical line\n{}\nDrain the node when you see it.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus", 0),
+        ("CUDA error: uncorrectable ECC error encountered", 0),
+        ("[ 99.000001] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus", 1),
+        ("[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered", 1),
+    ],
+)
+def test_a_guide_s_example_is_no_event(line: str, count: int) -> None:
+    """In a text that advises, only a line that shows whose and when it is was written by a machine."""
+    assert len(_read(GUIDE.format(line))) == count
+
+
+def test_an_interpreter_s_session_is_an_example() -> None:
+    """What is typed at a prompt is no job; the same traceback of a program that is fed to Python is one."""
+    raised = 'Traceback (most recent call last):\n  File "<stdin>", line 1, in <module>\nValueError: no truth\n'
+
+    assert _read(">>> bool(x)\n" + raised) == []
+    assert len(_read(raised)) == 1
+
+
+@pytest.mark.parametrize("text", ["The " + "a " * 3000 + "=", "a" + " b," * 3000 + "=", "```\n" * 9000])
+def test_hostile_prose_costs_little(text: str) -> None:
+    """Whether a text advises is found out in linear time."""
+    assert not is_advice(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "count"),
+    [
+        ('{"level":"warn","line":"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."}', 1),
+        (
+            'condition="{Message:ErrorCode:79 kernel: [16450076.435595] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU lost}"',
+            1,
+        ),
+        ("gpu-3: [ 99.000001] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus", 1),
+        ("/var/log/kern.log:7:[ 99.000001] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus", 1),
+        ('line: "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus",', 0),
+        ('x = Parse("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus").Code', 0),
+        ("docs/xid.md:7:NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus", 0),
+        ("NVRM: Xid (PCI:0000:3b:00): 79 means that the GPU has fallen off the bus", 0),
+        ("We wait for NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus", 0),
+    ],
+)
+def test_the_kernel_s_line_counts_in_a_program_s_own_form(line: str, count: int) -> None:
+    """As a message of a monitor, behind a host's or a log's name; not in a sentence, a source or a document."""
+    assert len(_read(line + "\n")) == count
+
+
+def _read(text: str) -> list[object]:
+    data = text.encode()
+    return list(text_evidence.read(Input("standard input", io.BytesIO(data), data)))
