@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from analyzers.model.fault_classes import has
@@ -13,10 +14,11 @@ from analyzers.model.topology import Topology
 from analyzers.model.verdict import Culprit, EvidenceItem, FirstSymptom, Missing, Rejected, Victims, instant
 from analyzers.model.window import Window
 from analyzers.verdict.correlate import Decision, Root
-from collectors.records import StackDump
+from collectors.records import KernelEvent, StackDump
 
 MOST_REJECTED = 8
 OF_PROCESSES = frozenset({"rank", "group", "stage", "node", "device"})  # kinds of suspects that ranks run on, or are
+MOST_ASSUMED = 4  # files
 MOST_CLAIMED = 64  # suspects and sentences of one finding
 
 
@@ -116,7 +118,21 @@ def missing_from(
         entries.append(
             Missing(what=f"{loose:,} {named} no rank: name the files stacks_rankN.json", matters=not culprits)
         )
-    return tuple(dict.fromkeys(entries))
+    return tuple(dict.fromkeys([*entries, *_assumed_years(decision, window)]))
+
+
+def _assumed_years(decision: Decision, window: Window) -> Iterator[Missing]:
+    """Yield for each log without a year the one that was taken; it matters where a finding rests on its lines."""
+    shown = [one for finding in decision.findings for one in finding.evidence]
+    shown += [one for finding in decision.findings for suspect in finding.suspects for one in suspect.evidence]
+    rests_on = {one.source.rpartition(":")[0] for one in shown}
+    stated = [
+        event for event in window.records_of(KernelEvent) if event.at is not None and event.yearless_at is not None
+    ]
+    years = {event.source.rpartition(":")[0]: (instant(event.at) or "")[:4] for event in stated}
+    for file, year in islice(years.items(), MOST_ASSUMED):
+        what = f"the year of {file}: its lines state none, and {year} is assumed by the file's time (`touch -d` sets another)"
+        yield Missing(what=what, matters=file in rests_on)
 
 
 def _nothing_to_go_by(window: Window) -> str:

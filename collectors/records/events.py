@@ -25,7 +25,9 @@ class KernelEvent(Record, frozen=True, kw_only=True, tag="kernel_event"):
     device: Name | None = None  # "mlx5_0", "ib6", "nvidia-nvswitch3"
     seconds: Real | None = None  # how long it was stuck or blocked
     repeats: Integer = 1  # the same event, folded by the reader ("message repeated n times")
-    yearless_at: Instant | None = None  # seconds since 1 January: syslog has no year, and nothing dated the file
+    yearless_at: Instant | None = (
+        None  # seconds since 1 January: syslog has no year; with `at`, it is assumed by the file's time
+    )
 
 
 class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):

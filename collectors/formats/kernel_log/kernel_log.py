@@ -257,7 +257,7 @@ class Parser:
             **fields,
             source=f"{self.input.source}:{number}",
             at=at,
-            yearless_at=line.yearless_at if at is None else None,
+            yearless_at=line.yearless_at,
             monotonic_at=line.monotonic_at,
             boot_id=line.boot_id or self.boot_id,
             node=self.input.node or line.host,
