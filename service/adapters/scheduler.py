@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
+from analyzers.remediation.types import CLAIMED
 from service.adapters.claims import HeldClaim, LeaseLost
 from service.adapters.role_names import directory
 from service.client import Patience, RequestRefused, Say, Unreachable, resource
@@ -29,7 +30,6 @@ AWAY_SECONDS = 2.0  # until a scheduler that was away is asked again
 PATIENCE_SECONDS = 300.0  # with a scheduler that is away, with processes that do not end
 UNDO_AGAIN_SECONDS = 60.0  # a failed undo can be claimed at once; its cause lasts longer
 MOST_REMEMBERED = 1_000  # notes that are not repeated
-HELD = ("claimed", "executing")
 ROLE = "restart_role"  # the kind that a RoleRestarter does
 
 Remediation = dict[str, Any]  # as REST sends it
@@ -197,7 +197,7 @@ class ClaimLoop:
 
     def resume(self) -> None:
         """Finish what an earlier process with our token had begun."""
-        for status in HELD:
+        for status in sorted(CLAIMED):
             for found in list(self._connection.all("/v1/remediations", status=status)):
                 held, kind = found["claim"], found["kind"]
                 if held is None or held["task"] != "do" or kind not in self._kinds:

@@ -13,7 +13,7 @@ MOST_SHOWN = 8
 
 def print_progress(progress: dict[str, Any]) -> None:
     """Print the step times and bound, from which pauses they were learned, and the witnesses."""
-    from service.reports.rhythm import WITNESSES, sentences
+    from service.reports.job_lines import WITNESSES, sentences
 
     print_lines(["", *sentences(progress), ""])
     pauses = progress["pauses"][-MOST_SHOWN:]
@@ -36,22 +36,8 @@ def print_progress(progress: dict[str, Any]) -> None:
 
 def print_roles(directory: dict[str, Any]) -> None:
     """Print the directory of a job's roles."""
+    from service.reports.job_lines import ROLE_COLUMNS, role_cells
+
     rows = directory["items"]
     print_lines(["", f"roles: {len(rows):,} instances"])
-    columns = ("role", "instance", "phase", "for", "waits for", "weights", "epoch", "heard", "state")
-    print_table(columns, [_cells(row, now()) for row in rows])
-
-
-def _cells(row: dict[str, Any], at: float) -> tuple[str, ...]:
-    does = row["activity"]
-    waits = does["waiting_for"] and f"{does['waiting_for']}, {_age(does['waiting_since'], at)}"
-    weights = "" if row["weights"] is None else f"{row['weights']:,}"
-    heard = f"{_age(row['renewed_at'], at)} ago" if row["state"] == "serving" else shown_instant(row["renewed_at"])
-    return (
-        row["role"], row["instance"], row["phase"], _age(does["phase_since"], at) if row["phase"] else "", waits, weights,
-        f"{row['epoch']:,}", heard, row["state"],
-    )  # fmt: skip
-
-
-def _age(since: float | None, at: float) -> str:
-    return "" if since is None else f"{max(0.0, at - since):,.0f} s"
+    print_table(ROLE_COLUMNS, [role_cells(row, now()) for row in rows])

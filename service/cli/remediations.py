@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from analyzers.remediation.types import Status
 from service.cli import consent
 from service.cli.consent import DryRun, OptionalReason, Reason, Yes
 from service.cli.options import Limit
@@ -25,9 +26,6 @@ Bad = Annotated[
     list[str] | None, typer.Option("--bad", metavar="GROUP", help="A replay's group that showed the fault, as H3.")
 ]
 NoneBad = Annotated[bool, typer.Option("--none-bad", help="No group of the replay showed it.")]
-Status = Literal[
-    "proposed", "approved", "claimed", "executing", "verifying", "done", "rejected", "failed", "expired", "cancelled", "undone"
-]  # fmt: skip
 
 
 @command(remediations, "list", ids=True)

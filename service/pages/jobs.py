@@ -23,7 +23,7 @@ from service.pages.rendering import response
 from service.pages.routes import Pause
 from service.pages.stops import stops
 from service.pages.visitors import Looks
-from service.reports import rhythm, sparkline
+from service.reports import job_lines, sparkline
 from service.reports.hostlists import placed
 from service.roles.directory import by_instance
 from service.store.models import Incident, Job, Placement
@@ -60,11 +60,8 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         found = [documents.summary(*row) for row in session.execute(newest.limit(MOST_INCIDENTS))]
         known = session.get(Job, job) is not None or not found
         document = jobs.shown(service, session, job) if known else _forgotten(job, found)
-        places, stopped, progress = (
-            _places(session, job),
-            stops(session),
-            newest_progress(session, job, service.steps.find(job)),
-        )
+        places, stopped = _places(session, job), stops(session)
+        progress = newest_progress(session, job, service.steps.find(job))
         ettr = downtime.ettr_of(*downtime.ledgers(session, job, now()))
     directory = service.roles.read(job)
     roles = sorted(directory.slots.values(), key=by_instance) if directory is not None else []
@@ -74,9 +71,9 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         "job.html", twin, visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
         attempt=document.attempts[0] if document.attempts else None, rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
-        progress=progress and msgspec.to_builtins(progress), rhythm=rhythm, ettr=ettr,
+        progress=progress and msgspec.to_builtins(progress), lines=job_lines, ettr=ettr,
         pauses=progress.pauses[-MOST_PAUSES:] if progress else (),
-        roles=roles[:MOST_ROLES], more_roles=len(roles) - MOST_ROLES,
+        roles=msgspec.to_builtins(roles[:MOST_ROLES]), more_roles=len(roles) - MOST_ROLES,
         line=sparkline.points(recent, LINE_WIDTH, LINE_HEIGHT), width=LINE_WIDTH, height=LINE_HEIGHT,
     )  # fmt: skip
 

@@ -1,11 +1,11 @@
-"""How a job goes on as the engine sees it, in sentences, and its witnesses by name. Pure; the progress is as REST sends it."""
+"""How a job goes on, in sentences, its witnesses by name, and its roles as rows. Pure; all of it is as REST sends it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from service.reports.instants import moment, rfc3339
+from service.reports.instants import moment, rfc3339, span
 
 WITNESSES = {
     "operations": "collective operations", "traffic": "network traffic", "switches": "context switches", "cpu": "CPU time",
@@ -29,3 +29,20 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
         said,
         *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),
     ]
+
+
+ROLE_COLUMNS = ("role", "instance", "phase", "waits for", "weights", "epoch", "heard", "state")
+
+
+def role_cells(row: Mapping[str, Any], at: float) -> tuple[str, ...]:
+    """Return the cells of ``ROLE_COLUMNS`` of an instance at an instant."""
+    does, heard = row["activity"], moment(rfc3339(row["renewed_at"]))
+    return (
+        row["role"], row["instance"], _lasting(row["phase"], does["phase_since"], at),
+        _lasting(does["waiting_for"], does["waiting_since"], at), "" if row["weights"] is None else f"{row['weights']:,}",
+        f"{row['epoch']:,}", f"{span(at - row['renewed_at'])} ago" if row["state"] == "serving" else heard, row["state"],
+    )  # fmt: skip
+
+
+def _lasting(what: str, since: float | None, at: float) -> str:
+    return f"{what} for {span(at - since)}" if what and since is not None else what
