@@ -132,6 +132,7 @@ def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
         number += len(lines)
         if reader.full:
             break
+    reader.job.last_number = number
     yield from reader.end()
 
 

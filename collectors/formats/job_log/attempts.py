@@ -8,6 +8,13 @@ from __future__ import annotations
 
 import re
 
+FATAL = frozenset(
+    {"traceback", "cuda_error", "oom", "fatal_python", "worker_killed", "watchdog_timeout", "watchdog_abort"}
+)
+"""What ends a process: one that goes on with its steps has printed it of something else, or has handled it."""
+ENDS = frozenset({"exit", "torchrun_failure", "oom_kill", "preempted", "cancelled", "time_limit", "node_failure"})
+"""What a launcher or the scheduler reports of an end."""
+
 _BY_LAUNCHER = (
     ("restart_count=", re.compile(r"Rendezvous complete for workers\. Result:.{0,20}restart_count=[1-9]")),
     ("restart_count=", re.compile(r"^\s{0,8}restart_count=[1-9]\d{0,5}\s*$")),

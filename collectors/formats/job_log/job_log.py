@@ -18,6 +18,7 @@ import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.job_log import families, log_marks, phases, rl_steps
+from collectors.formats.job_log.attempts import ENDS, FATAL
 from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.recognition import sniff
@@ -34,12 +35,7 @@ from collectors.records import LogEvent, Record, Unread
 
 MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits
 MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the same time
-FATAL = frozenset(
-    {"traceback", "cuda_error", "oom", "fatal_python", "worker_killed", "watchdog_timeout", "watchdog_abort"}
-)
-"""What ends a process: one that goes on with its steps has printed it of something else, or has handled it."""
-ENDS = frozenset({"exit", "torchrun_failure", "oom_kill", "preempted", "cancelled", "time_limit", "node_failure"})
-"""What a launcher or the scheduler reports of an end."""
+LAST_WORDS_LINES = 200  # an exception of which one line is left stands so near the end of its log
 BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
 MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
 
@@ -253,7 +249,12 @@ class JobLog:
     def _exception_alone(self) -> Iterator[tuple[str, LogEvent]]:
         """Yield an exception of which a log holds the last line alone, without a step after it: others may be handled."""
         line = self.last_line
-        if line is None or self.found or self.runs.after(line.number):
+        if (
+            line is None
+            or self.found
+            or self.runs.after(line.number)
+            or self.last_number - line.number > LAST_WORDS_LINES
+        ):
             return
         yield from ((line.stream, found) for found in alone(line))
 

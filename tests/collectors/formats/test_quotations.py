@@ -157,6 +157,12 @@ def test_an_interpreter_s_session_is_an_example() -> None:
     assert len(_read(raised)) == 1
 
 
+@pytest.mark.parametrize(("lines", "count"), [(0, 1), (100, 1), (300, 0)])
+def test_an_exception_s_last_line_alone_stands_near_the_end(lines: int, count: int) -> None:
+    """A text that goes on for long after "Exception: …" was not ended by it."""
+    assert len(_read("Exception: the queue is closed\n" + "more text\n" * lines)) == count
+
+
 @pytest.mark.parametrize("text", ["The " + "a " * 3000 + "=", "a" + " b," * 3000 + "=", "```\n" * 9000])
 def test_hostile_prose_costs_little(text: str) -> None:
     """Whether a text advises is found out in linear time."""
