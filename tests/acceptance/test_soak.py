@@ -190,13 +190,15 @@ def test_what_nobody_could_see_need_not_be_told() -> None:
 
 
 def test_a_second_fault_may_be_told_by_an_incident_that_is_still_open() -> None:
-    """A new version of it counts, with the seconds until it; without one the second fault was not told."""
+    """A new version or symptom of it counts, with the seconds until it; without one the second fault was not told."""
     again = event("stop", 170.0, 220.0, 1)
     open_still = incident(115.0, 230.0, version(1, 120.0))
 
     assert judged([run(), STOP, again], [open_still])["faults_told"] == 1
     told = judged([run(), STOP, again], [open_still | {"versions": [version(1, 120.0), version(2, 190.0)]}])
     assert [fault["told_seconds"] for fault in told["every_fault"]] == [15.0, 20.0]
+    told = judged([run(), STOP, again], [open_still | {"timeline": [{"kind": "symptom", "at": 195.0}]}])
+    assert [fault["told_seconds"] for fault in told["every_fault"]] == [15.0, 25.0]
 
 
 def test_a_day_has_every_kind_and_every_output_and_is_drawn_by_its_seed() -> None:

@@ -96,7 +96,8 @@ class ClockWorld:
     moved: bool = False  # ranks 0 and 1 have changed places
     right_since: float = 0.0  # truth: the clocks are right, and what is known is of the time that is held
     true_since: float = 0.0  # truth: the clocks are right
-    paused_at: float = float("-inf")  # of boot time
+    changed_at: float = float("-inf")  # boot time at which a node's clock was set, seen from the service
+    disputed_until: float = float("-inf")  # of boot time
     paused: bool = False  # boot time has lost time: labels may be behind until the nodes' clocks were believed
     wrong: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -160,15 +161,9 @@ class ClockWorld:
         self.remedies.handle(Approve(id=ID, by="ann", reason=""), PROCESS.now())
 
     def _hold(self) -> None:
-        self.held_until, at = self.truth + 30 * HOUR_SECONDS, PROCESS.now()
-        hold = Hold(
-            id=f"hold-{self.truth:.0f}",
-            by="ann",
-            reason="bench",
-            made_at=at,
-            until=at + 30 * HOUR_SECONDS,
-            node="gpu-0002",
-        )
+        seconds, at = 30 * HOUR_SECONDS, PROCESS.now()
+        self.held_until, name = self.truth + seconds, f"hold-{self.truth:.0f}"
+        hold = Hold(id=name, by="ann", reason="bench", made_at=at, until=at + seconds, node="gpu-0002")
         self.remedies.handle(AddHold(hold=hold), at)
 
     def kill(self) -> None:
@@ -265,6 +260,12 @@ class ClockWorld:
         else:
             self._complain("a held node was claimed")
 
+    def change_clocks(self) -> None:
+        """Note that clocks of nodes are set: those that change twice in ten minutes confirm nothing until these are over."""
+        self.disputed_until = max(self.disputed_until, self.changed_at + DISPUTED_SECONDS)
+        self.changed_at = self.boot()
+        self.true_since = self.truth + max(0.0, self.disputed_until - self.boot())
+
     # --- what must hold
 
     def _check(self) -> None:
@@ -353,9 +354,8 @@ def _pause(world: ClockWorld) -> None:
     world.truth += seconds
     world.booted += seconds
     world.right_since = world.true_since = world.standing_since = world.truth
-    # Clocks that change twice in ten minutes confirm nothing until these are over.
-    world.true_since += max(0.0, world.paused_at + DISPUTED_SECONDS - world.boot())
-    world.paused, world.paused_at = True, world.boot()
+    world.paused = True
+    world.change_clocks()
 
 
 def _kill(world: ClockWorld) -> None:
@@ -389,8 +389,10 @@ def _power_cut(world: ClockWorld) -> None:
 
 def _agent(world: ClockWorld) -> None:
     world.node_error = {world.dice.choice(NODES): world.dice.choice(JUMPS)}
+    world.change_clocks()
     world.run(world.dice.choice([20.0, 60.0]))
     world.node_error = {}
+    world.change_clocks()
 
 
 EVENTS: dict[str, Callable[[ClockWorld], None]] = {

@@ -208,7 +208,7 @@ def _left_open(
 
 
 def _fault(event: Row, incidents: Sequence[Row], answers: Row, events: Sequence[Row]) -> Row:
-    """Return when a fault was told: by an incident of its own, or by a new version of one that was still open."""
+    """Return when a fault was told: by an incident of its own, or by a version or a symptom of one that was still open."""
     own = [
         row
         for row in incidents
@@ -222,10 +222,10 @@ def _fault(event: Row, incidents: Sequence[Row], answers: Row, events: Sequence[
             if row["job"] == event["job"] and row["opened_at"] < event["at"]
             and (row["closed_at"] or answers["at"]) > event["at"] + 2.0
         ]  # fmt: skip
-        heard = [
-            version["at"] for row in covering for version in _of_incident(answers, row["id"])["versions"]
-            if event["at"] <= version["at"] <= event["until"] + LATE_SECONDS
-        ]  # fmt: skip
+        answered = [_of_incident(answers, row["id"]) for row in covering]
+        at = [version["at"] for one in answered for version in one["versions"]]
+        at += [entry["at"] for one in answered for entry in one.get("timeline", ()) if entry["kind"] == "symptom"]
+        heard = [each for each in at if event["at"] <= each <= event["until"] + LATE_SECONDS]
         told_at, joined = min(heard, default=None), covering[0]["id"] if heard else None
     versions = [version for row in own for version in _of_incident(answers, row["id"])["versions"]]
     named = any(len(ranks := _looked_at(version)) > 0 and ranks <= set(event["ranks"]) for version in versions)
