@@ -27,9 +27,10 @@ ZONES_SECONDS = 15 * 3600.0  # the stamp has no zone: so far may it lie from the
 XML_MARK, TEXT_MARK, NO_HANDLE = b"<nvidia_smi_log", b"NVSMI LOG==", b"Unable to determine the device handle for "
 HEADING, LINES_LIMIT = "NVSMI LOG==", 200_000
 _OF_REPORT = re.compile(
-    r"\s|$|GPU (?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]$|[A-Z][\w ]{1,40}\s{2,30}: |"
-    r"Unable to determine the device handle for "
+    r"\s*$|\s{1,40}(?:[A-Z]|vGPU)[\w .,()/%*&+-]{0,80}?(?:\s+:(?: .*)?)?$|[A-Z][\w ]{1,40}\s{2,30}: |"
+    r"GPU (?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]$|Unable to determine the device handle for "
 )
+"""A heading, a value behind its colon, or a GPU. A line of anything else, though indented too, ends the report."""
 SNIFF_LINES = 2000  # a report among other lines is found by collectors/formats/text_evidence.py
 UNREAD = frozenset({"", "N/A", "[N/A]", "Not Found"})
 
@@ -39,7 +40,8 @@ def _sniff(head: bytes, _source: str) -> int:
         return 95
     if not (TEXT_MARK in head or head.lstrip().startswith(NO_HANDLE)):
         return 0
-    shown = head.decode(errors="replace").splitlines()[:SNIFF_LINES]
+    *shown, last = head.decode(errors="replace").splitlines()[:SNIFF_LINES]  # the last may be cut
+    shown = shown or [last]
     return 95 if all(HEADING in line or _OF_REPORT.match(line.rstrip()) for line in shown) else 0
 
 
@@ -79,7 +81,9 @@ class SmiLines:
 
     def feed(self, text: str) -> bool:
         """Return whether a line is of a report."""
-        if HEADING in text or (self._lines and len(self._lines) < LINES_LIMIT and _OF_REPORT.match(text)):
+        if (HEADING in text and text.startswith("=")) or (
+            self._lines and len(self._lines) < LINES_LIMIT and _OF_REPORT.match(text)
+        ):
             self._lines.append(text)
             return True
         return False

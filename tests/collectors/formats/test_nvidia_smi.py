@@ -170,7 +170,9 @@ def test_what_a_report_says_of_memory_and_fabric_is_a_state(was: str, now: str, 
 
 def test_a_report_among_other_lines_is_taken_out_of_them() -> None:
     """What stands before and after the report is read too, and the report ends where its layout does."""
-    content = f"iteration 7 loss 2.5\n{text()}\n[rank3]: ValueError: bad shape\n"
+    content = (
+        f"iteration 7 loss 2.5\n{text()}\n  [   12.000001] a line of another tool\n[rank3]: ValueError: bad shape\n"
+    )
 
     assert (found := recognise(content.encode(), "out.txt")) is None or found.name != "nvidia_smi"
     given = list(read_input(Input("out.txt", io.BytesIO(content.encode()), content.encode())))
