@@ -40,4 +40,7 @@ def is_fleet_awaited(state: EngineState, keys: Iterable[JobKey]) -> bool:
 def _is_behind(state: EngineState, node: NodeView) -> bool:
     if node.last_received_at < state.back_at and in_grace(state):
         return True
-    return node.behind_since is not None and state.now < node.behind_since + BACKLOG_SECONDS
+    if node.behind_since is None:
+        return False
+    # Where the service went away again meanwhile, nothing could be sent in that span.
+    return state.now < max(node.behind_since, state.back_at) + BACKLOG_SECONDS

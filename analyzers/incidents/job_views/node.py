@@ -30,6 +30,7 @@ MOST_RANKS = 4_096  # of one job on one node: the agent reads no more processes
 MOST_LISTS_BYTES = 4 << 20  # of the member lists that its ranks' operations refer to
 _OWN_STAMPS = (Steps, LogEvent, KernelEvent)  # their times are the logs', not the agent's
 _TICK = struct.Struct("<d")
+AGAIN_SECONDS = 300.0  # one that falls behind again within this goes on being behind
 ABSENT_SECONDS = 45.0  # agents send every ten: a longer span that no reading falls into was not observed
 
 
@@ -49,6 +50,7 @@ class NodeView:
     states_at: float | None = None  # the newest process states
     working: frozenset[str] = frozenset()  # collectors that gave records in the newest reported minute
     failing: frozenset[str] = frozenset()  # and those that failed or did not end in time
+    _caught_up: tuple[float, float] = (0.0, 0.0)  # when it was behind last, and for how many seconds
     _offsets: list[float] = field(default_factory=list)
     _ranks: set[int] = field(default_factory=set)  # that it reports of
     _lists: dict[int, Members] = field(default_factory=dict)  # rank → of its open operation
@@ -79,7 +81,12 @@ class NodeView:
         if newest_at is None:
             return sent_at if self.behind_since is None else None
         waited, was_behind = sent_at - newest_at > LIVE_SECONDS, self.behind_since is not None
-        self.behind_since = (self.behind_since or received_at) if waited else None
+        if waited and self.behind_since is None:
+            # A node that sends old and new readings by turns delays its jobs no longer than one that stays behind.
+            caught_up_at, seconds = self._caught_up
+            self.behind_since = received_at - (seconds if received_at < caught_up_at + AGAIN_SECONDS else 0.0)
+        elif not waited and self.behind_since is not None:
+            self._caught_up, self.behind_since = (received_at, received_at - self.behind_since), None
         # The first batch that is in time again may have waited for some seconds too.
         return newest_at if waited or was_behind else sent_at
 

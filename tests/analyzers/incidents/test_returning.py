@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from analyzers.incidents.messages import EngineTick, Merge, Open, Received
-from analyzers.incidents.returning import BACKLOG_SECONDS, GRACE_SECONDS
+from analyzers.incidents.returning import BACKLOG_SECONDS, GRACE_SECONDS, is_awaited
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
-from collectors.records import ProcessState, Record
+from collectors.records import Members, Placement, ProcessState, Record
+from collectors.records.identity import placed_rank
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import START, WatchedJob
 
@@ -149,3 +150,35 @@ def test_a_healthy_job_is_not_told_while_its_backlog_arrives() -> None:
     ]
 
     assert opened(logs_only, service_was_away=True) == ([], set())
+
+
+def old_and_new_by_turns(since: float, until: float) -> Iterator[Received]:
+    """A stranger's process without a number is in the job; its node sends a new reading of it, and at once an old one."""
+    number = placed_rank("stranger", 0)
+    for at in range(round(since), round(until), 7):
+        now = START + at
+        new = ProcessState(job="run", attempt=0, rank=number, pid=9, state="R", at=now - 1.0)
+        placed = Placement(job="run", attempt=0, at=now - 1.0, ranks=Members.of([number]), nodes=("stranger",))
+        for records in ((placed, new), (replace(new, at=now - 100.0),)):
+            yield Received(sequence=0, received_at=now, node="stranger", records=records, sent_at=now)
+
+
+def test_a_node_that_is_behind_again_and_again_delays_a_job_once() -> None:
+    """A fault is told at the latest when one that stays behind would no longer be waited for."""
+    batches = [*HeldJob(since=600.0).batches(0.0, 1_000.0), *old_and_new_by_turns(590.0, 1_000.0)]
+    batches.sort(key=lambda batch: batch.received_at)
+    at_seconds, ranks = opened([replace(one, sequence=n) for n, one in enumerate(batches, 1)], service_was_away=False)
+
+    assert (len(at_seconds), ranks) == (1, {1})
+    assert at_seconds[0] <= 590.0 + BACKLOG_SECONDS + 30.0
+
+
+def test_a_service_that_goes_away_again_waits_anew_for_what_is_kept() -> None:
+    """It was back for seconds, in which a node began to send what it had kept, and away for ten more minutes."""
+    state, came = EngineState(load()), (0.0, 10.0, 20.0, 630.0, 1_240.0)
+    for number, (batch, at) in enumerate(zip(WatchedJob(nodes=1).batches(0.0, 50.0), came, strict=True), 1):
+        if at > 20.0:
+            state.back_at = START + at - 1.0
+        step(state, replace(batch, sequence=number, received_at=START + at, sent_at=START + at), START + at)
+
+    assert is_awaited(state, ("run", 0))
