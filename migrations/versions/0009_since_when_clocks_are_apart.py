@@ -10,17 +10,15 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 
-_COLUMNS = ("step_from", "agreed_at")
-
 
 def upgrade() -> None:
     """Bring the tables to this version."""
-    for name in _COLUMNS:
-        op.add_column("service_clocks", sa.Column(name, sa.Double(), nullable=True))
+    op.add_column("service_clocks", sa.Column("agreed_at", sa.Double(), nullable=True))
+    op.add_column("service_clocks", sa.Column("steps", sa.JSON(), nullable=False, server_default="[]"))
 
 
 def downgrade() -> None:
     """Take the tables back to the version before."""
     with op.batch_alter_table("service_clocks") as table:
-        for name in _COLUMNS:
-            table.drop_column(name)
+        table.drop_column("agreed_at")
+        table.drop_column("steps")

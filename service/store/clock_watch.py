@@ -37,6 +37,7 @@ BACK_SECONDS, START_SECONDS, FORWARD_SECONDS, STEADY_SECONDS = 10.0, 120.0, 600.
 CLOSE_SECONDS = 30.0  # other clocks that are so close confirm the held time
 WRITTEN_SECONDS = 30.0
 UNCONFIRMED_SECONDS = 2 * VOTE_SECONDS + WRITTEN_SECONDS  # before a boot: the time was behind then, or no node reported
+MOST_STEPS = 256
 KIND = "service_clock"  # of the alarm
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _log = logging.getLogger(__name__)
@@ -63,11 +64,10 @@ def oldest_kept_at(session: Session, at: float, seconds: float) -> float:
 
     What came between the last instant that the nodes' clocks confirmed and a step forward is dated too early by the step.
     """
-    before, kept = at - seconds, [at - seconds]
-    for step in session.scalars(select(ServiceClock).where(ServiceClock.set_at > before)):
-        late = before - step.step_seconds
-        kept.append(late if step.step_from is None else max(late, min(before, step.step_from)))
-    return min(kept)
+    before, rows = at - seconds, session.scalars(select(ServiceClock)).all()
+    before -= sum(row.step_seconds for row in rows if row.set_at is not None and row.set_at > before)
+    steps = [step for row in rows for step in row.steps if step[1] > before]
+    return min([before, *(max(before - step, min(before, since)) for since, _, step in steps)])
 
 
 class ClockWatch:
@@ -78,7 +78,7 @@ class ClockWatch:
         self._evidence: float | None = None  # the newest stored instant at the start, less boot time
         self._set_at: float | None = None
         self._step_seconds = 0.0
-        self._step_from: float | None = None
+        self._steps: list[tuple[float, float, float]] = []
         self._agreed_at: float | None = None  # of the held time
         self._voters: frozenset[str] | None = None  # None: not needed
         self._fresh = False  # the clocks have been apart since the start: a downtime, or a clock that was set meanwhile
@@ -115,7 +115,7 @@ class ClockWatch:
         own = next((row for row in rows if row.boot_id == self._boot_id and not row.doubt), None)
         self._evidence = None if known is None else known - boot
         if own is not None:
-            self._set_at, self._step_seconds, self._step_from = own.set_at, own.step_seconds, own.step_from
+            self._set_at, self._step_seconds, self._steps = own.set_at, own.step_seconds, list(own.steps)
         if own is not None and self._goes_on(own.offset_seconds, wall, boot):
             self._clock.hold(own.offset_seconds)
         elif known is None or self._is_plausible(wall, boot):
@@ -194,11 +194,15 @@ class ClockWatch:
 
     def _count_step(self, seconds: float) -> None:
         """Take what was dated since the last confirmation for as much later than its date."""
-        if seconds > LEASH_SECONDS:
-            since = [self._agreed_at, *([self._step_from] if self._step_seconds else [])]
-            self._step_from = None if None in since else min(at for at in since if at is not None)
-            self._set_at = self._clock.now()
-        self._step_seconds = max(0.0, self._step_seconds + seconds)
+        if self._agreed_at is None or seconds <= LEASH_SECONDS:
+            self._set_at = self._clock.now() if seconds > LEASH_SECONDS else self._set_at
+            self._step_seconds = max(0.0, self._step_seconds + seconds)
+            return
+        since = self._agreed_at
+        if self._steps and self._steps[-1][1] > since:  # nothing was confirmed in between
+            earlier = self._steps.pop()
+            since, seconds = min(since, earlier[0]), seconds + earlier[2]
+        self._steps = [*self._steps[1 - MOST_STEPS :], (since, self._clock.now(), seconds)]
 
     def _ask(self, candidates: tuple[float, ...], within_seconds: float) -> tuple[float, bool] | None:
         """Return on which candidate, in seconds ahead of the held time, most clocks agree, and whether half of the voters do.
@@ -228,7 +232,7 @@ class ClockWatch:
         known_at = at if not held[1] or self._evidence is None else self._evidence + boot
         row = {
             "boot_id": self._boot_id, "offset_seconds": held[0], "at": known_at, "doubt": held[1][:1_000],
-            "set_at": self._set_at, "step_seconds": self._step_seconds, "step_from": self._step_from,
+            "set_at": self._set_at, "step_seconds": self._step_seconds, "steps": self._steps,
             "agreed_at": self._agreed_at,
         }  # fmt: skip
         with self._database.transaction() as session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Index, LargeBinary, String, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Index, LargeBinary, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.store.schema import Base, Sequence
@@ -65,9 +65,9 @@ class ServiceClock(Base):
     offset_seconds: Mapped[float]  # UTC less the machine's boot time
     at: Mapped[float]  # the newest instant at which it was known
     doubt: Mapped[str] = mapped_column(String(1000), default="")  # why it is not certain; empty: it is
-    set_at: Mapped[float | None]  # when it was set forward; None: never
+    set_at: Mapped[float | None]  # when it was set forward, where nothing had been confirmed before; None: never
     step_seconds: Mapped[float] = mapped_column(default=0.0)  # by how much, all such steps together
-    step_from: Mapped[float | None]  # what was dated before it is right all the same; None: not known
+    steps: Mapped[list[tuple[float, float, float]]] = mapped_column(JSON, default=list)  # confirmed, set at, seconds
     agreed_at: Mapped[float | None]  # the newest instant that other clocks confirmed
 
 

@@ -194,6 +194,20 @@ def test_what_was_received_in_a_pause_outlives_a_boot(machine: Machine) -> None:
         assert oldest_kept_at(session, machine.truth, machine.truth - received_at + 60.0) < received_as
 
 
+def test_pauses_of_many_nights_do_not_add_up(machine: Machine) -> None:
+    """A virtual machine that is paused each night keeps what is younger than a pause more than asked for, and no more."""
+    machine.nodes = {"gpu-1": 0.0, "gpu-2": 0.0}
+    for _ in range(6):
+        machine.run(240.0, step=10.0)
+        machine.truth, machine.booted = machine.truth + DAY / 3, machine.booted + DAY / 3
+        machine.run(FORWARD_SECONDS + 120.0, step=10.0)
+        assert machine.clock.is_sure
+    with machine.database.session() as session:
+        kept_at = oldest_kept_at(session, machine.truth, DAY)
+
+    assert machine.truth - DAY - DAY / 3 - 1_200.0 <= kept_at <= machine.truth - DAY
+
+
 def test_this_machines_own_agent_has_no_say(machine: Machine) -> None:
     """An agent of the same boot has the same wall clock: what it confirms is nothing; after a day alone it is adopted."""
     machine.run(60.0)
