@@ -24,13 +24,20 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
         joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
         seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
-        until=_restarted_at(state, incident), stands_still=stands_still, onset_at=incident.onset_at if stands_still else None,
+        until=_restarted_at(state, incident), began_at=_began_at(state, incident), stands_still=stands_still,
+        onset_at=incident.onset_at if stands_still else None,
     )  # fmt: skip
 
 
 def _restarted_at(state: EngineState, incident: Incident) -> float | None:
     view = state.jobs.get((incident.job or "", incident.attempt))
     return None if view is None else restarted_at(view, state.jobs.values())
+
+
+def _began_at(state: EngineState, incident: Incident) -> float | None:
+    """Return when the processes that the incident is about were all started anew, as by hand under the same name and attempt."""
+    view = state.jobs.get((incident.job or "", incident.attempt))
+    return view.run_began_at if view is not None and 0.0 < view.run_began_at <= incident.onset_at else None
 
 
 def _silent(state: EngineState, incident: Incident) -> set[str]:

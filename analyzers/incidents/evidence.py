@@ -57,6 +57,8 @@ ROLE_SPAN_SECONDS = 20.0
 ROLE_SPANS = 20
 """Of one source on one instance of a role, the newest reading of each of so many spans: progress is judged over five minutes."""
 EVENTS = (KernelEvent, DeviceState, LogEvent)
+OF_A_RUN = (LogEvent, ProcessState, Steps, StackDump, FlightRecorderDump, Ring, CollectiveTimings)
+SAME_START_SECONDS = 1.0  # in which the processes of a run start, and by which clocks differ
 CONTEXT = (Placement, Device)  # sent once and then valid: an incident keeps those from before its records begin
 
 _Key = tuple[type[Record], object]
@@ -234,7 +236,16 @@ def select_records(
     found.sort(key=lambda one: one[:2])
     concerning = (one.record for one in found if concerns_job(one.record, job, attempt))
     refused = {node: seats_of(text) for node, text in cut.refused.items()}
-    return PackedRecords(context, concerning, refused, lambda record: not _is_later(record, cut))
+    return PackedRecords(
+        context, concerning, refused, lambda record: not (_is_later(record, cut) or _is_earlier(record, cut))
+    )
+
+
+def _is_earlier(record: Record, cut: Cut) -> bool:
+    """Whether a record is of the processes that ran before under the same number; what a node's kernel says is of all."""
+    if cut.began_at is None or not isinstance(record, OF_A_RUN) or record.at is None:
+        return False
+    return record.at - cut.offsets.get(record.node or "", 0.0) < cut.began_at - SAME_START_SECONDS
 
 
 def _is_later(record: Record, cut: Cut) -> bool:

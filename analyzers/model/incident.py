@@ -54,6 +54,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: float | None = (
         None  # when the next attempt began: what names no attempt and happened later is not of this one
     )
+    began_at: float | None = (
+        None  # when this run began, where its attempt's number had run before: what is older is not of it
+    )
     stands_still: bool = True  # a symptom shows a standstill; without one the verdict abstains until a second look
 
 

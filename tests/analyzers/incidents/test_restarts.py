@@ -12,7 +12,7 @@ from analyzers.incidents.step import step
 from analyzers.model.verdict import Verdict
 from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record
 from service.packaged_knowledge import load
-from tests.support.watched_jobs import START, WatchedJob, log_event
+from tests.support.watched_jobs import START, WatchedJob, log_event, step_record
 
 End = tuple[float, int | None, int | None]
 TERM = (None, 15)
@@ -20,17 +20,17 @@ RAISED: dict[int, End] = {2: (100.0, 1, None)} | dict.fromkeys((0, 1, 3), (100.3
 RESTARTED_AT = 101.0
 
 
-def restarted(ended: dict[int, End], *more: tuple[float, Record]) -> WatchedJob:
-    """A job on one node that ends, and whose next attempt the agent reads together with the ends."""
+def restarted(ended: dict[int, End], *more: tuple[float, Record], attempt: int = 1) -> WatchedJob:
+    """A job on one node that ends, and whose next attempt, with a number or without, the agent reads together with the ends."""
     job = WatchedJob(nodes=1, ended=ended, stopped_at=99.0)
     placement = Placement(
-        job="run", attempt=1, at=START + RESTARTED_AT, ranks=Members.of(range(4)), nodes=("n0",) * 4,
+        job="run", attempt=attempt, at=START + RESTARTED_AT, ranks=Members.of(range(4)), nodes=("n0",) * 4,
         pids=tuple(range(200, 204)), started_ats=(START + RESTARTED_AT,) * 4, world_size=4,
     )  # fmt: skip
     job.extra = [(RESTARTED_AT, "n0", placement), *((at, "n0", record) for at, record in more)]
     for at in range(103, 200, 10):
         for rank in range(4):
-            whose = {"job": "run", "attempt": 1, "rank": rank, "pid": 200 + rank}
+            whose = {"job": "run", "attempt": attempt, "rank": rank, "pid": 200 + rank}
             row = ProcessState(**whose, state="R", at=START + at, started_at=START + RESTARTED_AT)  # type: ignore[arg-type]
             job.extra.append((float(at), "n0", row))
     return job
@@ -114,3 +114,22 @@ def test_its_log_tells_the_crash_where_no_agent_saw_the_ends(reporters: tuple[in
     job.reporters = reporters
 
     assert opened(played(job)) == [("crash", 0)]
+
+
+def test_a_job_that_is_started_again_by_hand_is_not_judged_by_its_last_run() -> None:
+    """Under the same name and number: what broke before is not what breaks now; what the kernel said is of the node."""
+    before = log_event(99.5, rank=2, exception="ValueError", message="bad shard")
+    xid = KernelEvent(node="n0", at=START + 99.0, event="xid", code=94, text="Contained ECC error")
+    now = log_event(190.0, rank=1, exception="KeyError", message="vocab")
+    goes_on = [
+        (at, step_record([(at - 110 + one, START + at - 10.0 + one) for one in range(10)], 0, "plain", at=START + at))
+        for at in (120, 130, 140, 150)
+    ]
+    said = played(restarted(RAISED, (99.0, xid), (99.8, before), *goes_on, (190.0, now), attempt=0), until=260.0)
+
+    assert opened(said) == [("crash", 0), ("hang", 0)]
+    judged = [one for one in said if isinstance(one, Judge)]
+    failures = [{getattr(record, "exception", None) for record in one.records} - {None} for one in judged]
+    assert failures[0] == {"ValueError"}
+    assert failures[-1] == {"KeyError"}
+    assert all(any(isinstance(record, KernelEvent) for record in one.records) for one in judged)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import select
 
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from service.store import timeline
 from service.store.database import Database
-from service.store.models import Incident
+from service.store.models import Downtime, Incident
 from tests.support.incident_rows import AT, JOB, SYMPTOM, seed, verdict
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import hung, place
@@ -118,6 +119,22 @@ def test_what_died_may_be_started_again_for_a_quarter_of_an_hour(care: Care) -> 
     care.turn()
     soon = [one.status for one in care.all()]
     care.turn(900.0)
+    care.turn()
+
+    assert soon == ["proposed"]
+    assert care.all() == []
+
+
+def test_a_job_that_was_started_again_by_hand_needs_no_start(care: Care, database: Database) -> None:
+    """Under the same name and attempt: its first step withdraws what was proposed for the run before."""
+    care.publish(restart())
+    care.turn()
+    care.close("all 6 processes that were seen of the job have ended: 6 by signal 6", recovered=False)
+    care.turn()
+    soon = [one.status for one in care.all()]
+    with database.transaction() as session:
+        for cost in session.scalars(select(Downtime)):
+            cost.first_good_at = cost.detected_at + 60.0
     care.turn()
 
     assert soon == ["proposed"]
