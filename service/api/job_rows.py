@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from sqlalchemy import ColumnElement, select
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from analyzers.model.doc import doc
 from service.api.state import Service
 from service.clock import now
-from service.store.models import Attempt, Incident, Job
+from service.store.models import Attempt, Incident, Job, Progress
 from service.store.window.steps import JobSteps
 
 RUNNING_SECONDS = 180.0  # a job, or an attempt, is seen once a minute, and written within another
@@ -32,10 +32,13 @@ class JobRow(JobSummary, frozen=True, kw_only=True):
     """A job with its state, newest attempt and step, and open incidents."""
 
     state: Annotated[
-        Literal["in_trouble", "running", "not_seen"],
-        doc("in_trouble: it has open incidents; running: none, and it runs; not_seen: neither."),
+        Literal["in_trouble", "running", "ended", "not_seen"],
+        doc(
+            "in_trouble: it has open incidents; running: none, and it runs; ended: all processes that were seen of it have;"
+            " not_seen: none of these."
+        ),
     ]
-    runs: Annotated[bool, doc(f"It was seen in the last {RUNNING_SECONDS:.0f} s.")]
+    runs: Annotated[bool, doc(f"It was seen in the last {RUNNING_SECONDS:.0f} s, and has not ended.")]
     attempt: Annotated[int | None, doc("Its newest attempt; null: none was seen.")]
     world_size: Annotated[int | None, doc("Ranks of that attempt; null: unknown.")]
     incidents: Annotated[tuple[str, ...], doc("The ids of its open incidents, the newest first.")]
@@ -56,9 +59,14 @@ def job_rows(service: Service, session: Session, jobs: Iterable[Job]) -> tuple[J
     incidents: dict[str | None, list[str]] = {}
     for job, id in session.execute(open_now.order_by(Incident.opened_at.desc(), Incident.id.desc())):
         incidents.setdefault(job, []).append(id)
+    known = session.scalars(select(Progress).where(Progress.job.in_(names)).order_by(Progress.at))
+    ended = {row.job: (row.at, row.document.get("ended_at") is not None) for row in known}
     return tuple(
-        _row(service, job, newest.get(job.name, (None, None)), incidents.get(job.name, ()), at) for job in rows
-    )
+        _row(
+            service, job, newest.get(job.name, (None, None)), incidents.get(job.name, ()), at, ended.get(job.name, (0.0, False))
+        )
+        for job in rows
+    )  # fmt: skip
 
 
 def newest_jobs(service: Service, session: Session, most: int, *where: ColumnElement[bool]) -> tuple[JobRow, ...]:
@@ -73,14 +81,17 @@ def seen_at(job: Job, steps: JobSteps | None, at: float) -> float:
 
 
 def _row(
-    service: Service, job: Job, newest: tuple[int | None, int | None], incidents: Sequence[str], at: float
-) -> JobRow:
+    service: Service, job: Job, newest: tuple[int | None, int | None], incidents: Sequence[str], at: float,
+    ended: tuple[float, bool],
+) -> JobRow:  # fmt: skip
     steps = service.steps.find(job.name)
     last = seen_at(job, steps, at)
-    runs = at - last <= RUNNING_SECONDS
+    is_over = ended[1] and (steps is None or steps.at <= ended[0])  # as of when, and whether
+    runs = at - last <= RUNNING_SECONDS and not is_over
+    state: Any = "in_trouble" if incidents else "running" if runs else "ended" if is_over else "not_seen"
     step, step_at, pace = (None, None, None) if steps is None else (steps.step, steps.at, steps.median_seconds)
     return JobRow(
         name=job.name, first_seen_at=job.first_seen_at, last_seen_at=last, declared_at=job.declared_at, version=job.version,
-        state="in_trouble" if incidents else "running" if runs else "not_seen", runs=runs, attempt=newest[0],
+        state=state, runs=runs, attempt=newest[0],
         world_size=newest[1], incidents=tuple(incidents), step=step, step_at=step_at, step_seconds=pace,
     )  # fmt: skip

@@ -58,7 +58,7 @@ def screen(service: Row, found: Row, unmeasured: Sequence[str]) -> Iterator[str]
         yield f"            start one on a machine of the job: faulthound-agent run --service {service['url']}"
     running = sum(job["runs"] for job in found["jobs"])
     earlier = len(found["jobs"]) - running
-    yield f"jobs        {running:,} running{f'; {earlier:,} seen some minutes ago' if earlier else ''}"
+    yield f"jobs        {running:,} running{f'; {earlier:,} ended or not seen for minutes' if earlier else ''}"
     ordered = sorted(found["jobs"], key=lambda one: (not one["incidents"], not one["runs"]))
     yield from _section([_job_line(one, found["at"]) for one in ordered], "faulthound jobs list")
     yield f"incidents   {found['open']:,} open"
@@ -104,7 +104,9 @@ def _job_line(job: Row, at: float) -> str:
     else:
         pace = "" if job["step_seconds"] is None else f", {job['step_seconds']:.3g} s a step"
         parts.append(f"step {job['step']:,} {span(at - job['step_at'])} ago{pace}")
-    if not job["runs"]:
+    if job["state"] == "ended":
+        parts.append("ended")
+    elif not job["runs"]:
         parts.append(f"not seen for {span(at - job['last_seen_at'])}")
     return f"{job['name']}: {'; '.join([*parts, *job['incidents']])}"
 

@@ -115,6 +115,7 @@ def test_nothing_is_said_to_be_unmeasured_that_is_measured() -> None:
         "step_seconds": 0.5,
         "last_seen_at": 0.0,
         "runs": True,
+        "state": "running",
         "incidents": [],
     }
 
@@ -128,7 +129,15 @@ def test_nothing_is_said_to_be_unmeasured_that_is_measured() -> None:
 def test_many_of_a_kind_stay_one_screen() -> None:
     """A hundred jobs and incidents are some of each, how many more, and where they are listed; no agent: how to start one."""
     jobs = [
-        {"name": f"j{n}", "world_size": None, "step": None, "last_seen_at": -900.0, "runs": False, "incidents": []}
+        {
+            "name": f"j{n}",
+            "world_size": None,
+            "step": None,
+            "last_seen_at": -900.0,
+            "runs": False,
+            "state": "not_seen",
+            "incidents": [],
+        }
         for n in range(100)
     ]
     service = {"url": "http://127.0.0.1:4747", "ready": False, "why": "the disk is full"}
@@ -146,7 +155,7 @@ def test_what_runs_and_what_has_incidents_comes_before_what_ended() -> None:
     """Of more jobs than are shown, those not seen for minutes give way, in whatever order the service lists them."""
 
     def job(name: str, seen: float, *incidents: str) -> dict[str, Any]:
-        own = {"last_seen_at": seen, "runs": seen > 0.0, "incidents": list(incidents)}
+        own = {"last_seen_at": seen, "runs": seen > 0.0, "state": "ended", "incidents": list(incidents)}
         return {"name": name, "world_size": None, "step": None, **own}
 
     service = {"url": "http://127.0.0.1:4747", "ready": True, "why": ""}

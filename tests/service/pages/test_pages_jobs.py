@@ -12,7 +12,7 @@ from collectors.records import Members, Placement
 from service.clock import now
 from service.engine import learned
 from service.packaged_knowledge import load
-from service.store.models import Job
+from service.store.models import Job, Progress
 from tests.support import incident_rows
 from tests.support.served import Client, served
 from tests.support.watched_jobs import START, WatchedJob, step_record, watched
@@ -46,13 +46,16 @@ def test_jobs_are_listed_with_state_steps_and_incident(client: Client) -> None:
     """By name, one that is seen no more included; each leads to its page, and the front page to the list."""
     with client.service.database.transaction() as session:
         session.add(Job(name="finished", first_seen_at=START, last_seen_at=START, version=0))
+        session.add(Job(name="over", first_seen_at=START, last_seen_at=now(), version=0))
+        session.add(Progress(job="over", attempt=0, at=now(), document={"ended_at": now()}))
     shown = client.get("/jobs").text
     rows = {row.partition("</a>")[0].rpartition(">")[2]: row for row in shown.split("<tr><td>")[1:]}
 
-    assert sorted(rows) == ["finished", "llama", "run", "team/a &lt;script&gt;1&lt;/script&gt;"]
+    assert sorted(rows) == ["finished", "llama", "over", "run", "team/a &lt;script&gt;1&lt;/script&gt;"]
     assert {one["name"]: one["state"] for one in client.get("/v1/jobs").json()["items"]} == {
-        "finished": "not_seen", "run": "running", "llama": "in_trouble", HOSTILE: "running",
+        "finished": "not_seen", "over": "ended", "run": "running", "llama": "in_trouble", HOSTILE: "running",
     }  # fmt: skip
+    assert ">ended</span>" in rows["over"]
     assert ">not seen</span>" in rows["finished"]
     assert ">running</span>" in rows["run"]
     assert [
