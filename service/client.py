@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -246,6 +246,10 @@ def connected(
     if not re.match(r"https?://[^/]", url):
         likely = f"http://{url}" if re.match(r"[\w.-]+(:\d+)?$", url, re.ASCII) else DEFAULT_URL
         raise UserError(f"--service {url!a} is no address: write {likely}")
+    try:
+        _port = urlsplit(url).port
+    except ValueError as error:
+        raise UserError(f"--service {url!a} is no address ({error}): write {DEFAULT_URL}") from None
     with http_client(ca_file, read_token(token_file), timeout_seconds, base_url=url.rstrip("/")) as client:
         yield Connection(url.rstrip("/"), client, ca_file)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from collectors.live.sources.host import Roots
 
@@ -77,6 +78,10 @@ def _service(value: Any) -> str:
     text = _text(value).rstrip("/")
     if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", text):
         raise ValueError("is not an address such as https://faulthound.example:4747")
+    try:
+        _port = urlsplit(text).port
+    except ValueError as error:
+        raise ValueError(f"is not an address such as https://faulthound.example:4747 ({error})") from None
     return text
 
 

@@ -68,6 +68,7 @@ def test_flags_beat_the_environment_and_that_the_file(tmp_path: Path) -> None:
     [
         ('servce = "http://x"', "agent.toml: servce is not a setting"),
         ('service = "ftp://x"', "agent.toml: service is 'ftp://x' and is not an address"),
+        ('service = "http://x:p"', "agent.toml: service is 'http://x:p' and is not an address"),
         ("spool_bytes = 17", "spool_bytes is 17 and must be a number from 1,048,576"),
         ("ship_seconds = true", "ship_seconds is True and must be a number"),
         ("ship_seconds = nan", "ship_seconds is nan and must be a number"),

@@ -297,3 +297,12 @@ def test_a_missing_extra_is_named() -> None:
         assert package in done.stderr
         assert "pip install faulthound\n" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:4747", "http://127.0.0.1:notaport", "http://127.0.0.1:99999", "http://[::1"]
+)
+def test_a_service_that_is_no_address_is_refused(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is asked, with an example of an address."""
+    assert run(["incidents", "list", "--service", url]) == 2
+    assert "is no address" in capsys.readouterr().err
