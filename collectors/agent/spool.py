@@ -30,6 +30,7 @@ from collectors.live.sources.clock import Clock
 SEGMENT_BYTES = 4 << 20  # beyond which a segment is sealed early
 MEMORY_BYTES = 8 << 20  # of batches that no disk holds
 REFUSED_SHARE = 4  # of the spool's bound, as a divisor, is what the refused folder may hold
+GROWING_SHARE = 8  # of the spool's bound, as a divisor, is what may wait while segments grow
 URGENT_SECONDS = 0.5
 WAITING_BATCHES, WAITING_SECONDS = 3, 60.0  # while so many wait for the service, a segment may grow for so long
 _BATCH = re.compile(r"(?P<id>\d{12}-[0-9a-f]{8})\.(?P<records>\d+)\.(?P<from_ms>\d+)\.(?P<until_ms>\d+)\.fhb")
@@ -99,9 +100,10 @@ class Spool:
         return segment
 
     def _seal_at(self) -> float:
-        """Return when the open segment is due: later while others wait, because few large batches arrive sooner."""
+        """Return when the open segment is due: later while others wait with much room left: few large batches arrive sooner."""
+        has_room = GROWING_SHARE * sum(batch.size_bytes for batch in self._batches) <= self._bytes_max
         behind = len(self._batches) >= WAITING_BATCHES
-        return max(self._due_at, self._grown_at) if behind else self._due_at
+        return max(self._due_at, self._grown_at) if behind and has_room else self._due_at
 
     def due_in(self) -> float:
         """Return the seconds until something is to be sealed."""
