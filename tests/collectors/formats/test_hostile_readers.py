@@ -60,7 +60,7 @@ REASONS = {
     "kill": "reading it ended its process with SIGKILL (out of memory?)",
     "exit": "reading it ended its process with exit code 7",
     "memory": "reading it needs more memory than a file may",
-    "sleep": "reading it took more than 5 s",
+    "sleep": "reading it took more than 10 s",
     "surrogate": "a Unread cannot be written",
 }
 
@@ -77,7 +77,7 @@ def test_a_reader_that_dies_costs_its_own_file(tmp_path: Path, workers: int) -> 
     done: list[tuple[int, int]] = []
     records = list(
         read_paths(
-            [tmp_path], limits=Limits(seconds_per_file=5.0), workers=workers, progress=lambda *at: done.append(at)
+            [tmp_path], limits=Limits(seconds_per_file=10.0), workers=workers, progress=lambda *at: done.append(at)
         )
     )
     assert [record.rank for record in records if isinstance(record, FlightRecorderDump)] == list(range(20))
