@@ -236,23 +236,20 @@ def select_records(
     found.sort(key=lambda one: one[:2])
     concerning = (one.record for one in found if concerns_job(one.record, job, attempt))
     refused = {node: seats_of(text) for node, text in cut.refused.items()}
-    return PackedRecords(
-        context, concerning, refused, lambda record: not (_is_later(record, cut) or _is_earlier(record, cut))
-    )
+    return PackedRecords(context, concerning, refused, lambda record: not _is_of_another_run(record, cut))
 
 
-def _is_earlier(record: Record, cut: Cut) -> bool:
-    """Whether a record is of the processes that ran before under the same number; what a node's kernel says is of all."""
-    if cut.began_at is None or not isinstance(record, OF_A_RUN) or record.at is None:
+def _is_of_another_run(record: Record, cut: Cut) -> bool:
+    """Whether a record is of the processes that ran before under the same number, or an event of the next attempt.
+
+    What a node's kernel reported before is of every run; an event that names an attempt is of that one.
+    """
+    if record.at is None:
         return False
-    return record.at - cut.offsets.get(record.node or "", 0.0) < cut.began_at - SAME_START_SECONDS
-
-
-def _is_later(record: Record, cut: Cut) -> bool:
-    """Whether an event that names no attempt happened after the next attempt had begun."""
-    if cut.until is None or record.attempt is not None or not isinstance(record, EVENTS) or record.at is None:
-        return False
-    return record.at - cut.offsets.get(record.node or "", 0.0) > cut.until
+    at = record.at - cut.offsets.get(record.node or "", 0.0)
+    if cut.began_at is not None and isinstance(record, OF_A_RUN) and at < cut.began_at - SAME_START_SECONDS:
+        return True
+    return cut.until is not None and record.attempt is None and isinstance(record, EVENTS) and at > cut.until
 
 
 NO_SEATS: frozenset[Seat] = frozenset()

@@ -73,7 +73,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
     ordered = sorted(findings, key=_order)
     decision = Decision(findings=tuple(ordered))
     numbers = [finding for finding in ordered if finding.suspects and finding.symptom == "numeric"]
-    # Numbers that all ranks share accuse nobody, and were wrong before the job was ended.
+    # Where all ranks share a wrong number no rank is a suspect; the number went wrong before the job was ended.
     nobody_s = [finding for finding in ordered if not finding.suspects and finding.fault_class == "not_a_number"]
     asked = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "asked")]
     last = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "alone")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 
-UNREACHED_MOST_SECONDS = 5.0  # nothing answers, so a longer wait spares nobody, and what lasts is told late
+UNREACHED_MOST_SECONDS = 5.0  # a longer wait relieves no service, and delays the report of what lasts
 
 
 class Backoff:

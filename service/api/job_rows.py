@@ -60,13 +60,11 @@ def job_rows(service: Service, session: Session, jobs: Iterable[Job]) -> tuple[J
     for job, id in session.execute(open_now.order_by(Incident.opened_at.desc(), Incident.id.desc())):
         incidents.setdefault(job, []).append(id)
     known = session.scalars(select(Progress).where(Progress.job.in_(names)).order_by(Progress.at))
-    ended = {row.job: (row.at, row.document.get("ended_at") is not None) for row in known}
+    over_at = {row.job: row.at if row.document.get("ended_at") is not None else None for row in known}
     return tuple(
-        _row(
-            service, job, newest.get(job.name, (None, None)), incidents.get(job.name, ()), at, ended.get(job.name, (0.0, False))
-        )
+        _row(service, job, newest.get(job.name, (None, None)), incidents.get(job.name, ()), at, over_at.get(job.name))
         for job in rows
-    )  # fmt: skip
+    )
 
 
 def newest_jobs(service: Service, session: Session, most: int, *where: ColumnElement[bool]) -> tuple[JobRow, ...]:
@@ -82,11 +80,12 @@ def seen_at(job: Job, steps: JobSteps | None, at: float) -> float:
 
 def _row(
     service: Service, job: Job, newest: tuple[int | None, int | None], incidents: Sequence[str], at: float,
-    ended: tuple[float, bool],
+    over_at: float | None,
 ) -> JobRow:  # fmt: skip
+    """Return one row. ``over_at``: when the engine last saw that all its processes had ended; None: they have not."""
     steps = service.steps.find(job.name)
     last = seen_at(job, steps, at)
-    is_over = ended[1] and (steps is None or steps.at <= ended[0])  # as of when, and whether
+    is_over = over_at is not None and (steps is None or steps.at <= over_at)
     runs = at - last <= RUNNING_SECONDS and not is_over
     state: Any = "in_trouble" if incidents else "running" if runs else "ended" if is_over else "not_seen"
     step, step_at, pace = (None, None, None) if steps is None else (steps.step, steps.at, steps.median_seconds)

@@ -13,6 +13,7 @@ import msgspec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from analyzers.incidents.recurrence import STANDSTILLS
 from analyzers.model.fault_classes import fault_class
 from analyzers.model.verdict import (
     TAKES_NODES,
@@ -27,7 +28,6 @@ from service.store.models import Downtime, Feedback, Incident
 from service.store.models import Verdict as VerdictRow
 
 MOST_LATER = 8  # incidents of later attempts that are looked at
-STANDING = frozenset({"crash", "hang", "silence"})  # kinds of incidents in which no step is done
 RESTART_SECONDS = 900.0  # for which a job that died may be started again: later its owner has done what is to be done
 
 
@@ -75,7 +75,7 @@ def explain_withdrawal(session: Session, one: Remediation, incident: Incident, n
         return ""
     if ended := job_history.how_it_ended(session, incident):
         return f"job {one.job} has ended: {ended}"
-    cost = session.get(Downtime, incident.id) if incident.kind in STANDING else None
+    cost = session.get(Downtime, incident.id) if incident.kind in STANDSTILLS else None
     if cost is not None and cost.first_good_at is not None and cost.first_good_at > incident.opened_at:
         return f"job {one.job} runs again: it has done a step since"
     if now > incident.closed_at + RESTART_SECONDS:

@@ -128,7 +128,9 @@ class ClockWatch:
             self._clock.hold(max(wall, known) - boot, doubt)
         confirmed_at = known if own is not None or self._agreed_at is None else self._agreed_at
         if known is not None and confirmed_at is not None and known - confirmed_at > UNCONFIRMED_SECONDS:
-            self._count_step(self._clock.now() - known)  # of which nobody knows how long the machine was off
+            self._count_step(
+                self._clock.now() - known
+            )  # includes the time that the machine was off, which is not known
         self._fresh = self._clock.strayed
         self.look()
 

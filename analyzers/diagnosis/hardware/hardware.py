@@ -145,13 +145,13 @@ _EVENTS = {"reset_required": "gpu_needs_reset", "memory_failed": "gpu_uncorrecte
 
 def _reported(window: Window) -> Iterator[KernelEvent]:
     """Yield an event per GPU that nvidia-smi cannot open, or reports as failed; what the kernel says of that GPU says more."""
-    told: set[tuple[str | None, str]] = set()
+    written: set[tuple[str | None, str]] = set()
     for state in window.records_of(DeviceState):
         key = (state.node, state.device)
         lost = "gpu_lost" if state.state == "unreadable" and state.text == NO_HANDLE else None
         event = lost or (_EVENTS.get(state.state) if state.source != LIBRARY else None)
-        if event is not None and state.pci and key not in told:
-            told.add(key)
+        if event is not None and state.pci and key not in written:
+            written.add(key)
             yield KernelEvent(
                 event=event, pci=state.pci, text=state.text, source=state.source, node=state.node, at=state.at
             )
