@@ -14,6 +14,8 @@ from analyzers.model.incident import Cut, Incident
 from analyzers.model.window import SILENT_SECONDS
 from collectors.records import directory_sender
 
+BEFORE_ONSET_SECONDS = 10.0  # the first rank may stand so long before the last sign of progress
+
 
 def make_cut(state: EngineState, incident: Incident) -> Cut:
     """Return the cut at this moment, and remember which nodes are silent in it."""
@@ -25,8 +27,15 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
         seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
         until=_restarted_at(state, incident), began_at=_began_at(state, incident), stands_still=stands_still,
-        onset_at=incident.onset_at if stands_still else None,
+        onset_at=_shows_since(incident, stands_still=stands_still),
     )  # fmt: skip
+
+
+def _shows_since(incident: Incident, *, stands_still: bool) -> float | None:
+    """Return since when a stack shows what the incident is about: before a stop or a death the job ran, and one rank was last."""
+    if stands_still:
+        return incident.onset_at - BEFORE_ONSET_SECONDS
+    return min((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
 
 
 def _restarted_at(state: EngineState, incident: Incident) -> float | None:

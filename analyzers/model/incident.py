@@ -50,7 +50,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     abstains: str = ""  # why the verdict names nothing: it has changed twice
     held_back: str = ""  # why the verdict evicts no node: it has changed twice whether to
     moved_at: float | None = None  # why a first verdict names nothing: the job moves again since then
-    onset_at: float | None = None  # when the standstill began: a stack from before it shows a job that ran
+    onset_at: float | None = None  # since when it stands still or has ended: a stack from before shows a job that ran
     until: float | None = (
         None  # when the next attempt began: what names no attempt and happened later is not of this one
     )

@@ -21,7 +21,6 @@ SOFT = frozenset({"store", "idle_worker", NETWORK_CALL})
 ROUND_SECONDS = 15.0
 """Stacks of one evidence round: an agent takes those of all its ranks at once, twice, and all nodes are asked together."""
 OUT_OF_DATE_SECONDS = 180.0
-BEFORE_ONSET_SECONDS = 10.0  # the first rank may stand so long before the last sign of progress
 """Agents take stacks every minute unasked: one so much older than the newest evidence is not of this hang."""
 _CALLS_UNSEEN = frozenset({"compute", "data_loader"})
 """Duties of a stack that shows no C frames, where the system call shows that the thread waits on a socket."""
@@ -102,7 +101,7 @@ def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int
     """Leave out ranks whose newest stack, by an agent, is older than the moment that the window ends with.
 
     A stack from after the opening of the incident is of that moment until a newer one comes: a late answer takes nothing away.
-    One from well before the job stopped shows a step of a job that ran.
+    One from before the job stopped shows a step of a job that ran.
     """
     newest = {rank: max(dump.at or 0.0 for dump in dumps) for rank, dumps in by_rank.items() if all(map(_live, dumps))}
     if not newest:
@@ -117,7 +116,7 @@ def _up_to_date(by_rank: dict[int, list[StackDump]], window: Window) -> dict[int
     if window.since is not None:
         since = min(since, window.since)
     if window.onset is not None:
-        since = max(since, window.onset - BEFORE_ONSET_SECONDS)
+        since = max(since, window.onset)
     return {rank: dumps for rank, dumps in by_rank.items() if newest.get(rank, since) >= since}
 
 

@@ -51,7 +51,7 @@ class Window:
     live: bool = False
     since: float | None = None  # the opening of the incident: a stack from then on is of what is judged
     round_at: float | None = None  # when the newest evidence round was asked for
-    onset: float | None = None  # when the job stopped, where that is known
+    onset: float | None = None  # since when it stands still or has ended, where that is known
     # Role → its own window, where roles share rank numbers; this one has all their records then, and no dumps.
     parts: Mapping[str, Window] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class Window:
         ``live``: agents report a job that goes on: the dump of a node that has fallen silent is out of date, and so is one
         after which the other ranks have gone on.
         ``since``: when the incident opened. A rank that is silent in a later evidence round still stands where it was seen.
-        ``onset``: when the job stopped. What a rank did well before that is no evidence of where it stands.
+        ``onset``: since when the job stands still, or has ended. What a rank did before is no evidence of where it stands.
         """
         everything = tuple(map(_not_ahead, aligned(records, offsets) if offsets else records))
         attempts = sorted({record.attempt for record in everything if record.attempt is not None})
