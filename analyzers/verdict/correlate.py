@@ -126,7 +126,11 @@ def _ended_from_outside(decision: Decision, asked: Iterable[Finding], topology: 
             for suspect in root.suspects[:4]
         )
         decision.roots = []
-        _admit(decision, finding, topology)
+        if finding.symptom == "hang":  # it stood still before: who ended it did not hold it up
+            why = finding.suspects[0].why
+            decision.excused += [Excused(one, "unknown", finding.fault_class, why) for one in _split(finding)]
+        else:
+            _admit(decision, finding, topology)
 
 
 def _answers(asked: Iterable[Finding]) -> list[Suspect]:

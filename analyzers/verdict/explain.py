@@ -101,7 +101,9 @@ def missing_from(
     ]
     entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
     entries += [
-        Missing(what=f"{one.why}: a second set of stacks, later") for one in decision.excused if one.cause == "unknown"
+        Missing(what=f"{one.why}: a second set of stacks, later")
+        for one in decision.excused
+        if one.cause == "unknown" and not has(one.fault_class, "from_outside")
     ]
     dumped = {dump.rank for dump in window.dumps}
     absent = [rank for rank in topology.ranks if rank not in dumped]

@@ -119,6 +119,8 @@ def shown(verdict: Verdict) -> dict[str, Any]:
         "v": verdict,
         "story": story,
         "next_steps": next_steps.next_steps,
+        "before_collecting": next_steps.before_collecting,
+        "leave": next_steps.LEAVE,
         "unrecorded": next_steps.unrecorded,
         "continuing": next_steps.continuing,
         "beside_plan": next_steps.beside_plan,

@@ -6,13 +6,15 @@ from shlex import quote
 
 from analyzers.model.verdict import Verdict
 from service.reports.hostlists import fold_hosts
-from service.reports.story import advice, by_agents, of_fleet, plural_ranks
+from service.reports.story import advice, by_agents, ended_from_outside, of_fleet, plural_ranks
 
 _PROBED = "PYTHONPATH=DIR torchrun … -m faulthound_probe train.py"
 _RECORDER = (
     "NCCL needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from the job's start; gloo, which no "
     f"variable makes write a dump, the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
 )
+
+LEAVE = "Do not stop any process or job yet."
 
 _OF_FRAMEWORKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
@@ -82,6 +84,13 @@ def beside_plan(verdict: Verdict, kind: str) -> str:
     return (
         f"Only this is proposed, for the reason above. Not proposed, though the verdict by itself advises it: {advised}"
     )
+
+
+def before_collecting(verdict: Verdict) -> str:
+    """Return what comes before the next steps: of a job that was ended nothing more can be collected."""
+    if not ended_from_outside(verdict):
+        return f"{LEAVE} More evidence first:"
+    return "The job has ended: nothing more can be collected from it. Where it stands still again, before it is ended:"
 
 
 def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from analyzers.model.fault_classes import in_words
+from analyzers.model.fault_classes import has, in_words
 from analyzers.model.verdict import Action, Culprit, Verdict
 from service.reports.hostlists import fold_hosts, parse_ranks, ranks_for_people
 from service.reports.instants import moment
@@ -90,24 +90,25 @@ def of_fleet(verdict: Verdict) -> bool:
     return "agents_affected" in verdict.coverage.sources
 
 
+def ended_from_outside(verdict: Verdict) -> bool:
+    """Whether the job was ended by a person or the platform, and no more evidence of it comes."""
+    return bool(verdict.roots) and all(has(root.fault_class, "from_outside") for root in verdict.roots)
+
+
 def headlines(verdict: Verdict) -> tuple[Headline, ...]:
     """Return one headline for each root, and one for a healthy or undecided job."""
     if tone(verdict) == "open":
         if of_fleet(verdict) and verdict.first_symptom is not None:
-            why = "and the evidence does not decide why."
-            return (
-                Headline(
-                    "Nothing is named.",
-                    f"{verdict.first_symptom.text[:1].upper()}{verdict.first_symptom.text[1:]}, {why}",
-                    "",
-                    "",
-                ),
-            )
+            text = f"{verdict.first_symptom.text[:1].upper()}{verdict.first_symptom.text[1:]}"
+            return (Headline("Nothing is named.", f"{text}, and the evidence does not decide why.", "", ""),)
         if verdict.symptom == "numeric" and verdict.first_symptom is not None:
             first = verdict.first_symptom.text
             ended = any(one.kind == "platform" for one in verdict.rejected)
             deed = "no machine is named" + ("; then a person or the platform ended the job" if ended else "")
             return (Headline(f"{first[:1].upper()}{first[1:]}:", deed, "", ""),)
+        if ended_from_outside(verdict) and verdict.first_symptom is not None:
+            what = "and the evidence does not decide what held it up."
+            return (Headline("The job stood still until it was ended from outside,", what, "", ""),)
         seen = {
             "unknown": "The evidence does not decide what happened.",
             "healthy": "The evidence does not show whether this job is healthy.",

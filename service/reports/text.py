@@ -167,8 +167,10 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield from (("-", sentence) for sentence in advice)
     elif verdict.abstained:
         steps = next_steps.next_steps(verdict)
-        first = "More evidence first:" if steps else sentence(verdict.action.why)
-        yield "", f"Do not stop any process or job yet. {first}"
+        yield (
+            "",
+            next_steps.before_collecting(verdict) if steps else f"{next_steps.LEAVE} {sentence(verdict.action.why)}",
+        )
         for reason, command in steps:
             yield "", f"{reason}:"
             yield "$", command

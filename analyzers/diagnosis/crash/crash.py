@@ -9,13 +9,13 @@ from __future__ import annotations
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from analyzers.diagnosis.crash import silence
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, classify, evidence_of, failures_of, place
-from analyzers.diagnosis.crash.outside import how_ended, older_than, still_waits
+from analyzers.diagnosis.crash.outside import UNSEEN, follows, how_ended, older_than, standstill, still_waits
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -72,7 +72,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     scene = Scene(
         classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), _heard(window)
     )
-    found = list(_platform(scene)) or list(_uneven(scene, window)) or list(_roots(scene))
+    found = list(_platform(scene, window)) or list(_uneven(scene, window)) or list(_roots(scene))
     yield from found or silence.findings(scene.classified, scene.failures, scene.expected, topology, scene.heard)
 
 
@@ -89,7 +89,7 @@ def _order(event: LogEvent) -> tuple[Any, ...]:
     return (*place(event.source), event.rank if event.rank is not None else -1, event.event, event.text)
 
 
-def _platform(scene: Scene) -> Iterator[Finding]:
+def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
     """The scheduler's own words. A preemption explains every later death; a lost node is named; a time limit is weak."""
     own = [failure for failure in scene.failures if failure.kind in SPOKEN]
     if lost := scene.events("node_failure"):
@@ -105,12 +105,15 @@ def _platform(scene: Scene) -> Iterator[Finding]:
         why = "a pod waits: the platform has no place for it, or cannot start its container"
         yield _outside(scene, waits, "pod_waits", 0.7, why)
         return
-    dead = [failure for failure in scene.failures if failure.kind and failure.kind != "terminated"]
-    if dead or scene.events("watchdog"):
+    asked = scene.events("shutdown", "cancelled", "time_limit")
+    dead = [failure for failure in scene.failures if failure.kind not in {"", "terminated"}]
+    if not all(follows(failure, asked) for failure in dead) or scene.events("watchdog"):
         return
     ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")
     how = how_ended(ended)
-    if scene.events("time_limit"):
+    if asked and (stood := standstill(window, asked)) is not None:
+        yield _stood(scene, ended, stood)
+    elif scene.events("time_limit"):
         yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
     elif scene.events("shutdown", "cancelled") or _all_terminated(scene) or _interrupted(ended):
         yield _outside(scene, ended, "terminated", 0.7, f"the job was {how} and no process failed by itself")
@@ -153,6 +156,21 @@ def _outside(scene: Scene, events: Sequence[LogEvent], fault_class: str, strengt
     shown = tuple(evidence_of(event) for event in events[:3])
     suspect = Suspect(kind="platform", strength=strength, why=why, evidence=shown)
     return _finding(scene, "platform", fault_class, (suspect,), [], evidence=shown)
+
+
+def _stood(scene: Scene, events: Sequence[LogEvent], stood: Evidence) -> Finding:
+    """A job that stood still until it was ended: that it was ended is known, what held it up is not."""
+    name = "time_limit" if scene.events("time_limit") else "terminated"
+    made = _outside(scene, events, name, 0.6, f"the job was {how_ended(events)} and no process failed by itself")
+    # Where an interrupted rank stood, and where its peers lost it, is as good as its stack.
+    found = [failure for failure in scene.failures if failure.event is not None and failure.event.frames]
+    found.sort(key=lambda failure: (failure.kind != "terminated", failure.rank is None, failure.rank))
+    ends = [replace(one, text=f"rank {each.rank}: {each.what()}" if each.rank is not None else each.what())
+            for each in found[: MAX_EVIDENCE - len(made.evidence)] for one in each.evidence()[:1]]  # fmt: skip
+    shown = (stood, *made.evidence[:1], *ends)
+    return replace(
+        made, symptom="hang", onset=stood.at, first_symptom=stood, evidence=shown, missing=(UNSEEN,), victims=()
+    )
 
 
 def _node_failure(scene: Scene, events: Sequence[LogEvent]) -> Finding:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from analyzers.diagnosis.crash.failures import Failure
-from collectors.records import LogEvent
+import numpy as np
+
+from analyzers.diagnosis.crash.failures import ECHOES, Failure, place
+from analyzers.model.finding import Evidence
+from analyzers.model.window import Window
+from collectors.records import STEP_COLUMNS, LogEvent, Steps
+
+STOOD_SECONDS = 60.0
+"""At least so long without a step before the end, and so many times the longest gap before, is a standstill."""
+STOOD_GAPS, FEWEST_GAPS = 5.0, 5
+UNSEEN = "the ranks' stacks, flight-recorder dumps or process states from before the job was ended"
 
 
 def how_ended(events: Sequence[LogEvent]) -> str:
@@ -18,6 +27,48 @@ def how_ended(events: Sequence[LogEvent]) -> str:
     if all(event.event == "cancelled" for event in events):
         return "cancelled"
     return "asked to end (SIGTERM)"
+
+
+def follows(failure: Failure, ends: Sequence[LogEvent]) -> bool:
+    """Return whether a process only lost its peers, after the job was ended: later in the same file, or by the clock."""
+    echoes = [event for kind, event in failure.classified if kind in ECHOES]
+    return failure.kind == "echo" and bool(ends) and all(any(_after(event, end) for end in ends) for event in echoes)
+
+
+def _after(event: LogEvent, end: LogEvent) -> bool:
+    (file, line), (other, before) = place(event.source), place(end.source)
+    if event.at is not None and end.at is not None:
+        return event.at > end.at or (event.at == end.at and file == other and line > before)
+    return file == other and line > before
+
+
+def standstill(window: Window, ends: Sequence[LogEvent]) -> Evidence | None:
+    """Return the last step of a job that took none for long before it was ended; None: it did, or no record shows it.
+
+    Of a live job the engine knows when it stood still.
+    """
+    end = min((event.at for event in ends if event.at is not None), default=None)
+    series = [] if window.live or end is None else [one for one in window.records_of(Steps) if _whole(one)]
+    if end is None or not series:
+        return None
+    at, numbers = (
+        np.concatenate([np.frombuffer(one.columns[name], STEP_COLUMNS[name]) for one in series])
+        for name in ("at", "step")
+    )
+    if len(at) <= FEWEST_GAPS or not np.isfinite(at).all() or at.max() > end:
+        return None
+    last, longest, newest = float(at.max()), float(np.diff(np.sort(at)).max()), int(numbers[int(at.argmax())])
+    if end - last < max(STOOD_SECONDS, STOOD_GAPS * longest):
+        return None
+    named = f" after step {newest}" if newest >= 0 else ""
+    said = f"no step{named} in the {end - last:,.0f} s until the job was {how_ended(ends)}"
+    text = f"{said}; the longest gap before was {longest:.1f} s"
+    return Evidence(text=text, source=series[0].source, at=last)
+
+
+def _whole(steps: Steps) -> bool:
+    sizes = (np.dtype(STEP_COLUMNS[name]).itemsize * steps.count for name in ("at", "step"))
+    return steps.count > 0 and [len(steps.columns.get(name, b"")) for name in ("at", "step")] == list(sizes)
 
 
 def older_than(own: Sequence[Failure], events: Sequence[LogEvent], seconds: float) -> bool:
