@@ -13,18 +13,19 @@ from msgspec.structs import replace
 from analyzers.diagnosis import every_analyzer
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.incidents.recurrence import with_count
-from analyzers.incidents.role_places import on_their_nodes
 from analyzers.incidents.standing_claim import claim_of, clock
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
+from analyzers.model.processes import short
 from analyzers.model.topology import infer
 from analyzers.model.verdict import TAKES_NODES, Action, Missing, Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.build import VERSION
 from analyzers.verdict.explain import claim_to_json
 from analyzers.verdict.judge import decide, findings
-from collectors.records import Record
+from collectors.records import DIRECTORY, Placement, Record, RoleState
+from collectors.records.identity import places
 
 MOST_NAMED = 8  # nodes in a sentence
 LOOKS_FOR_A_HANG = 2  # without a symptom of a standstill: ranks of a running job are in different places, too
@@ -178,3 +179,34 @@ def give_up(asked: Judge, knowledge: Knowledge, why: str) -> Judged:
         attempt=asked.attempt, missing=(missing,),
     )  # fmt: skip
     return Judged(incident=asked.incident, cut=cut, verdict=verdict)
+
+
+def on_their_nodes(records: Sequence[Record]) -> list[Record]:
+    """Return the records; a directory's reading of a role is of a node only where an agent has placed its process there.
+
+    A process says itself on which node it runs, and any holder of the job's token can say that of any node.
+    """
+    if not any(isinstance(one, RoleState) and one.source == DIRECTORY for one in records):
+        return list(records)
+    by_pid, by_seat = dict[tuple[str, int], str](), dict[tuple[str, int], set[str]]()
+    for one in records:
+        if isinstance(one, Placement):
+            for place, role, rank in places(one):
+                node = one.nodes[place] if place < len(one.nodes) else ""
+                by_seat.setdefault((role, rank), set()).add(node)
+                if place < len(one.pids):
+                    by_pid[_plain(node), one.pids[place]] = node
+
+    def node_of(one: RoleState) -> str | None:
+        own = by_pid.get((_plain(one.node or ""), one.pid or 0))
+        seat = by_seat.get((one.role or "", int(one.instance))) if one.instance.isdecimal() else None
+        return own or (next(iter(seat)) if seat is not None and len(seat) == 1 else None)
+
+    return [
+        replace(one, node=node_of(one)) if isinstance(one, RoleState) and one.source == DIRECTORY else one
+        for one in records
+    ]
+
+
+def _plain(node: str) -> str:
+    return short(node).lower()

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from analyzers.knowledge.role_rules import Bounds, RoleRules
-from analyzers.model.role_instances import Count, Instance, Seat, serving
+from analyzers.model.role_instances import Count, Instance, Seat, Speed, alike, serving, speed_of
 from analyzers.model.role_silence import ENDED, STOPPED, Seen, Silence
-from analyzers.model.role_speeds import Speed, alike, speed_of
 from analyzers.model.role_waits import Waits, newer
 
 PAST = 5.0  # times its own longest rest

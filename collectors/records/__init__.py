@@ -8,7 +8,19 @@ Grow, never retype: a new field is optional, a changed meaning gets a new name, 
 """
 
 from collectors.records.agent_reports import CollectorReport, CommandResult, Coverage
-from collectors.records.collectives import RING_COLUMNS, STEP_COLUMNS, TIMING_COLUMNS, CollectiveTimings, Ring, Steps
+from collectors.records.collectives import (
+    OP_COLUMNS,
+    RING_COLUMNS,
+    STEP_COLUMNS,
+    TIMING_COLUMNS,
+    CollectiveTimings,
+    OpTimings,
+    RasCommunicator,
+    RasPeerDead,
+    RasRank,
+    Ring,
+    Steps,
+)
 from collectors.records.events import KernelEvent, LogEvent
 from collectors.records.flight_recorder import (
     FLIGHT_RECORDER_COLUMNS,
@@ -18,8 +30,6 @@ from collectors.records.flight_recorder import (
     Group,
 )
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
-from collectors.records.nccl_ras import RasCommunicator, RasPeerDead, RasRank
-from collectors.records.op_timings import OP_COLUMNS, OpTimings
 from collectors.records.processes import Frame, Hop, Placement, ProcessState, SocketWait, StackDump, Thread
 from collectors.records.record import (
     ARRAY_CODES,

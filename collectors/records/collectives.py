@@ -1,8 +1,10 @@
-"""Collectives as seen from outside the recorder: the probe's ring, NCCL Inspector's timings, the job's steps."""
+"""Collectives as seen from outside the recorder: the probe's ring, NCCL Inspector's and RAS's, profilers' traces, steps."""
 
 from __future__ import annotations
 
 from typing import Annotated
+
+import msgspec
 
 from collectors.records.flight_recorder import Columns, Group, check_columns
 from collectors.records.record import FEW, MANY, Count, Integer, Name, Record, Text, WorldSize
@@ -95,3 +97,67 @@ class CollectiveTimings(Record, frozen=True, kw_only=True, tag="collective_timin
     def __post_init__(self) -> None:
         """Refuse a count that no column has."""
         check_columns(self.count, self.columns, TIMING_COLUMNS)
+
+
+OP_COLUMNS: dict[str, str] = {
+    "operation": "<i4",  # index into strings: "forward-compute", "backward-send"
+    "step": "<i8",  # -1: not known
+    "started": "<f8",  # seconds of the worker's own clock, from any origin; NaN: not known
+    "duration": "<f8",  # in ``unit``
+    "microbatch": "<i4",  # -1: none
+    "chunk": "<i4",  # the virtual chunk of its stage; -1: none
+    "work": "<f8",  # what the duration is in proportion to, such as tokens; NaN: not known
+}
+"""Columns of ``OpTimings.columns`` and their little-endian types; all have ``count`` values."""
+
+
+class OpTimings(Record, frozen=True, kw_only=True, tag="op_timings"):
+    """Operations of one rank. ``coordinates``: its place in the parallel dimensions, as the trace states it."""
+
+    told_by: Name = ""  # op_trace minibatch
+    unit: Name = "s"  # of durations; "relative": in no known unit
+    coordinates: Annotated[dict[Name, Integer], FEW] = {}  # {"pp": 1, "dp": 0}
+    device_model: Name = ""  # where the trace states it: unlike devices are not compared
+    strings: Annotated[tuple[Text, ...], MANY] = ()
+    count: Count = 0
+    columns: Columns = {}  # OP_COLUMNS
+
+    def __post_init__(self) -> None:
+        """Refuse a count that no column has."""
+        check_columns(self.count, self.columns, OP_COLUMNS)
+
+
+class RasRank(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank of a communicator as NCCL RAS sees it; ``rank`` is the communicator's own numbering."""
+
+    rank: Integer
+    host: Name = ""
+    pid: Integer | None = None
+    gpu: Integer | None = None
+    init_state: Integer | None = None
+    async_error: Integer | None = None
+    aborted: bool = False
+    counts: Annotated[dict[Name, Integer], FEW] = {}  # operation → launched
+    missing: bool = False
+    unresponsive: bool = False
+    dead: bool = False
+
+
+class RasCommunicator(Record, frozen=True, kw_only=True, tag="ras_communicator"):
+    """One communicator in a NCCL RAS report. Identity: (hash, secondary_hash)."""
+
+    hash: Name = ""
+    secondary_hash: Name = ""
+    size: WorldSize = 0
+    status: Name | None = None  # text form: RUNNING, INIT, FINALIZE, UNKNOWN/NOCOMM
+    errors: Name | None = None  # text form: OK, MISMATCH, INCOMPLETE
+    ranks: Annotated[tuple[RasRank, ...], MANY] = ()
+    warnings: Annotated[tuple[Text, ...], FEW] = ()
+
+
+class RasPeerDead(Record, frozen=True, kw_only=True, tag="ras_peer_dead"):
+    """NCCL RAS lost a process: unreachable for 60 s."""
+
+    host: Name = ""
+    pid: Integer | None = None
+    gpus: Annotated[tuple[Integer, ...], FEW] = ()

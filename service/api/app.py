@@ -41,9 +41,8 @@ from service.store.commands import Commands
 from service.store.database import Database
 from service.store.follower import Follower
 from service.store.future_dates import shift_back_future
-from service.store.incident_retention import IncidentRetention
 from service.store.log import Log
-from service.store.retention import Retention
+from service.store.retention import IncidentRetention, Retention
 from service.store.tokens import Tokens
 from service.store.upkeep import Upkeep
 from service.store.window.compaction import Compaction

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,7 +138,6 @@ def _no_fault(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]
     """
     from analyzers.model.verdict import Action
     from collectors.records import Steps, Unread
-    from service.cli.unused_lines import first_unused
 
     steps = [record for record in records if isinstance(record, Steps) and record.count]
     whole = not any(
@@ -175,8 +176,6 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
 
 def _nothing(paths: Sequence[Path], *, read: bool) -> str:
     named = pasted.named(", ".join(map(str, paths[:3]))) + (" …" if len(paths) > 3 else "")
-    from service.cli.unused_lines import first_unused
-
     if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
         return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
     line = first_unused(paths)
@@ -239,3 +238,44 @@ def _code(expectation: Expectation, verdict: Verdict, speech: Speech) -> int:
     if failed:
         return exit_codes.UNEXPECTED
     return exit_codes.ABSTAINED if verdict.abstained and not expectation.of_abstention else exit_codes.VERDICT
+
+
+# Lines with words of a fault that no rule used: they are looked for before anything is said of files that gave nothing.
+MOST_FILES, MOST_BYTES, MOST_CHARACTERS = 200, 1 << 20, 160
+_WORDS = (
+    b"abort", b"crash", b"dead", b"error", b"exception", b"fail", b"fatal", b"hang", b"hung", b"killed", b"lost", b"panic",
+    b"stuck", b"time out", b"timed out", b"timeout", b"traceback", b"uncorrect", b"unreachable",
+)  # fmt: skip
+_WHOLE = re.compile(
+    rb"\b(?:abort(?:ed|ing)?|crash(?:ed)?|dead(?:lock)?|\w*error|\w*exception|fail(?:ed|ure)|fatal|hangs?|hung|killed|lost"
+    rb"|panic|stuck|timed? ?out|traceback|uncorrect(?:able|ed)|unreachable)\b"
+)
+_NONE = re.compile(rb"\b(?:no|0|zero|without)\s+(?:\w+\s+)?(?:errors?|failures?|exceptions?|timeouts?)\b|=\s?0\b")
+
+
+def first_unused(paths: Sequence[Path]) -> str | None:
+    """Return the first line with words of a fault, as ``FILE:LINE: text``; None where no file has one."""
+    from collectors.files.documents import is_document
+
+    for path in islice((file for file in _files(paths) if not is_document(str(file))), MOST_FILES):
+        try:
+            with path.open("rb") as stream:
+                data = stream.read(MOST_BYTES)
+        except OSError:
+            continue
+        lower = data.lower()
+        if b"\0" in data[:4096] or not any(word in lower for word in _WORDS):
+            continue
+        for number, line in enumerate(lower.splitlines()):
+            if _WHOLE.search(line[:4096]) and not _NONE.search(line[:4096]):
+                shown = data.splitlines()[number].decode(errors="replace").strip()[:MOST_CHARACTERS]
+                return f"{path}:{number + 1}: {shown}"
+    return None
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from (file for file in sorted(path.rglob("*")) if file.is_file())
+        elif path.is_file():
+            yield path

@@ -5,6 +5,9 @@ too large, the nodes that have most of it give first, each its own oldest: a sen
 records. A pin keeps the batches and blocks of its span, and what the log's readers have not read stays too. While the
 service's clock is not certain nothing is old; the bound of the size needs no clock and holds all the same. A declaration is
 never deleted for its age: without it a job could be taken below its minimum.
+
+The records of incidents are kept for some months, and all else about them for a year after their closing. They are kept by a pin
+of the engine (``incidents.insert``): without an end of these pins the log would grow by every incident, beyond its bound.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ from sqlalchemy import ColumnElement, Row, delete, exists, func, select, true, t
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.shedding import level
+from analyzers.remediation.types import ENDED
 from collectors.records import directory_sender
 from service.clock import PROCESS, now
 from service.settings import Settings
 from service.store import placements
 from service.store.clock_watch import oldest_kept_at
 from service.store.database import Database
+from service.store.incidents import ENGINE
 from service.store.models import (
+    Alarm,
     Attempt,
     Base,
     Batch,
@@ -32,12 +38,18 @@ from service.store.models import (
     Command,
     Cursor,
     Event,
+    Execution,
+    Incident,
     Job,
     Node,
     Pin,
     Placement,
     Progress,
+    Remediation,
     RemovedBatches,
+    ShadowCase,
+    TimelineEntry,
+    UnfitNode,
 )
 from service.store.upserts import upsert
 
@@ -303,3 +315,34 @@ def _by_size(rows: Iterable[Row[Any]]) -> Iterator[list[Row[Any]]]:
         size_bytes += row.size_bytes
     if some:
         yield some
+
+
+class IncidentRetention:
+    """The rules, and the sweep that carries them out."""
+
+    def __init__(
+        self, database: Database, days: float, clock: Callable[[], float] = now,
+        is_sure: Callable[[], bool] = lambda: PROCESS.is_sure,
+    ) -> None:  # fmt: skip
+        """``days``: how long an incident's records are kept; ``is_sure``: whether the clock is certain."""
+        self._database, self._days, self._clock, self._is_sure = database, days, clock, is_sure
+
+    def sweep(self) -> None:
+        """Delete the pins of old incidents, and all that is older than the audit log; nothing while the clock is not certain."""
+        if not self._is_sure():
+            return
+        at = self._clock()
+        with self._database.session() as session:
+            pinned_from_at = oldest_kept_at(session, at, self._days * DAY_SECONDS)
+            kept_from_at = oldest_kept_at(session, at, AUDIT_DAYS * DAY_SECONDS)
+        rules: tuple[Rule, ...] = (
+            (Pin, (Pin.by == ENGINE, Pin.until < pinned_from_at)),
+            (Incident, (Incident.closed_at < kept_from_at,)),  # with its verdicts, timeline, feedback and downtime
+            (TimelineEntry, (TimelineEntry.incident.is_(None), TimelineEntry.at < kept_from_at)),
+            (UnfitNode, (UnfitNode.until < at,)),
+            (Alarm, (Alarm.over_at < kept_from_at,)),
+            (Remediation, (Remediation.changed_at < kept_from_at, Remediation.status.in_(ENDED))),
+            (Execution, (Execution.at < kept_from_at,)),
+            (ShadowCase, (ShadowCase.at < kept_from_at,)),
+        )
+        delete_rows(self._database, rules)

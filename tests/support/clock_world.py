@@ -28,7 +28,6 @@ from service.store.clock_watch import ClockWatch
 from service.store.database import Database
 from service.store.follower import Follower
 from service.store.future_dates import shift_back_future
-from service.store.incident_retention import IncidentRetention
 from service.store.leases import Lease, LeaseLost
 from service.store.log import Incoming, Log
 from service.store.models import Batch, Incident, Job, Node
@@ -36,7 +35,7 @@ from service.store.models import Hold as HoldRow
 from service.store.models import Placement as PlacementRow
 from service.store.node_clocks import DISPUTED_SECONDS
 from service.store.placements import is_newest
-from service.store.retention import DAY_SECONDS, Retention
+from service.store.retention import DAY_SECONDS, IncidentRetention, Retention
 from service.store.window.compaction import Compaction
 from service.store.window.feed import Feed
 from service.store.window.tail import Tail

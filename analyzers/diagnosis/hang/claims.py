@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from analyzers.diagnosis.hang.coverage import DumpCoverage
 from analyzers.diagnosis.hang.desync import Mismatch
 from analyzers.diagnosis.hang.rhythm import Rhythm
 from analyzers.diagnosis.hang.roots import Ending, Paths, chains
-from analyzers.diagnosis.hang.waits import Node, Operation, Situation, Waits
+from analyzers.diagnosis.hang.waits import DumpCoverage, Node, Operation, Situation, Waits
 from analyzers.diagnosis.hang.wording import (
     ALL_STARTED,
     CIRCLE,

@@ -2,17 +2,23 @@
 
 An operation is a node of its own between the ranks that wait in it and those that they wait for, so that a world of 16,384 ranks
 waiting for one costs 16,384 edges and a world waiting for half of itself no more than twice that.
+
+Fewer dumps must never make a bolder claim (docs/decisions/0007): whatever rests on a rank having done nothing, or on a group
+having no further member, is claimed only as far as the dumps can show it (``DumpCoverage``).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from analyzers.diagnosis.hang.fronts import Progress, peers_of
+from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology, key_of
 
 
@@ -174,3 +180,44 @@ def _transfer_edges(
         waits.after[operation].update(rank for rank in here if operation not in blocking[rank])
         if not waits.after[operation]:
             waits.stuck.add(operation)
+
+
+MOST_ABSENT_SHARE = 1 / 3
+
+
+@dataclass(frozen=True)
+class DumpCoverage:
+    """The dumps of a window, held against the ranks and the groups of its job."""
+
+    situation: Situation
+    topology: Topology
+
+    @cached_property
+    def absent(self) -> frozenset[int]:
+        """Return the ranks without a whole dump."""
+        return frozenset(self.topology.ranks) - self.situation.progress.dumped
+
+    def mostly_absent(self, ranks: Collection[int]) -> bool:
+        """Return whether at least half of these left no dump: then a missing dump is the rule, and no clue."""
+        return 2 * len(self.absent.intersection(ranks)) >= len(ranks)
+
+    def too_few_to_blame(self, awaited: Collection[int]) -> bool:
+        """Return whether ranks that others wait for may not be named for having left no dump: too many left none."""
+        return self.mostly_absent(self.topology.ranks) or len(awaited) > MOST_ABSENT_SHARE * len(self.topology.ranks)
+
+    def may_have_more_members(self, operation: Operation) -> bool:
+        """Return whether a group that no dump lists may hold a rank whose dump is not here."""
+        if not self.situation.inferred[operation.group]:
+            return False
+        group = self.situation.progress.table.groups[operation.group]
+        siblings = [g for g in self.topology.groups if g.description == group.description and g.inferred]
+        placed = {rank for sibling in siblings for rank in sibling.members if group.description}
+        elsewhere = placed - set(self.situation.members[operation.group])
+        return not self.topology.sized or bool(self.absent - elsewhere)
+
+    def wanted(self, ranks: Collection[int]) -> str:
+        """Name the ranks whose dumps would decide."""
+        named = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+        return (
+            f"the flight-recorder dump{'s' if len(ranks) > 1 else ''} of {named} would decide: too few ranks left one"
+        )

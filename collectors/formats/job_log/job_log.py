@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.job_log import families, log_marks, phases, rl_steps
+from collectors.formats.job_log import families, log_marks, rl_steps
 from collectors.formats.job_log.attempts import ENDS, FATAL
 from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
@@ -155,13 +155,13 @@ class JobLog:
         self.named: set[int] = set()  # ranks that lines name
         self.quotes_texts = False  # texts of a model were seen: a step ends one
         self.step_blocks = rl_steps.Blocks()
-        self.phases = phases.Phases()
+        self.phases = rl_steps.Phases()
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.TROUBLE, before: str = "") -> None:
         """Read one line; ``before``: what a progress bar wrote on the same line and wiped off."""
         self.last_number = number
         trouble = bool(words) and _has(text, words)
-        if "Timer " in text or "▶ " in text:  # phases.WORDS, unrolled
+        if "Timer " in text or "▶ " in text:  # rl_steps.PHASE_WORDS, unrolled
             self.phases.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
         begins, reports = trouble or _has(text, log_marks.NO_NUMBER), may_report(text)
         lost = bool(self.lost) and ("loss" in text or "Loss" in text)

@@ -1,7 +1,8 @@
-"""A line of a post-training framework's log that reports a step: slime's, OpenRLHF's, AReaL's, ROLL's, NeMo-RL's.
+"""Lines of a post-training framework's log that report a step or a phase: slime's, OpenRLHF's, AReaL's, ROLL's, NeMo-RL's.
 
 verl's, TRL's and ms-swift's are among ``step_lines``. AReaL and ROLL say only that a step ended, and NeMo-RL prints its number
-above and its duration below what it did.
+above and its duration below what it did. ``Timer update_weights start`` and ``Timer update_weights end (elapsed: 1.2s)`` nest;
+``▶ Training policy...`` ends what was begun before it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import ast
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from collectors.formats.job_log.job_lines import Line
 
 MAX_STREAMS = 4_096
 
@@ -70,3 +74,43 @@ class Blocks:
         elif (total := _TOTAL.match(text)) is not None and (number := self._number.pop(stream, None)) is not None:
             return "nemo_rl", number, {"seconds": float(total[1].rstrip("."))} if total[1].count(".") < 2 else {}
         return None
+
+
+PHASE_WORDS = ("Timer ", "▶ ")
+MAX_NESTED = 16
+_TIMER = re.compile(
+    r"(?:^|[\s\]-])Timer (?P<name>[A-Za-z_]\w{0,63}) (?:(?P<start>start)|end \(elapsed: [\d.]{1,12}m?s\))$"
+)
+_BEGUN = re.compile(
+    r"▶ (?P<what>Preparing batch|Generating responses|Processing rewards|Computing \w+|Preparing for \w+|Training policy"
+    r"|Refitting|Starting validation)"
+)
+
+
+@dataclass(slots=True)
+class Phases:
+    """The phases that a process is inside of, the innermost last. ``known``: it has reported any.
+
+    Only lines that no launcher has prefixed count: a driver's log repeats those of its actors, wherever they run.
+    """
+
+    open: list[tuple[str, float | None]] = field(default_factory=list)
+    known: bool = False
+
+    def take(self, line: Line) -> None:
+        """Take a line that holds one of ``PHASE_WORDS``."""
+        if line.stream:
+            return
+        if (timer := _TIMER.search(line.text)) is not None:
+            names = [name for name, _ in self.open]
+            if timer["start"]:
+                self.open = [*self.open, (timer["name"], line.at)][-MAX_NESTED:]
+            elif timer["name"] in names:
+                del self.open[len(names) - 1 - names[::-1].index(timer["name"]) :]
+            self.known = True
+        elif (begun := _BEGUN.match(line.text.lstrip())) is not None:
+            self.open, self.known = [(begun["what"].lower(), line.at)], True
+
+    def newest(self) -> tuple[str, float | None] | None:
+        """Return the innermost phase and when it began; "" between two of them, None where no line reports any."""
+        return None if not self.known else self.open[-1] if self.open else ("", None)

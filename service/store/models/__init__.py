@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from service.store.models.access_tables import Answer, Event, Lease, PageSession, Token
-from service.store.models.fleet_tables import Attempt, Command, Job, Node, Placement, Progress
+from service.store.models.fleet_tables import Attempt, Command, Job, Node, Placement, Progress, RoleDirectory, RoleSlot
 from service.store.models.incident_tables import Alarm, Downtime, Feedback, Incident, TimelineEntry, UnfitNode, Verdict
 from service.store.models.log_tables import Batch, Block, Cursor, Pin, RemovedBatches, ServiceClock
 from service.store.models.remediation_tables import Execution, Hold, NodeRecord, Remediation, ShadowCase, Switch
-from service.store.models.role_tables import RoleDirectory, RoleSlot
 from service.store.schema import Base, Sequence
 
 __all__ = [

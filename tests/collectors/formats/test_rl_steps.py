@@ -9,7 +9,7 @@ from array import array
 import pytest
 
 from collectors.formats import Input
-from collectors.formats.job_log import job_log, phases
+from collectors.formats.job_log import job_log, rl_steps
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_lines import read_step
 from collectors.formats.text_evidence import read as read_text
@@ -131,7 +131,7 @@ PHASES = {
 def test_a_log_tells_of_phases(case: str) -> None:
     """The innermost phase that has not ended, by the process's own lines alone."""
     lines, expected = PHASES[case]
-    told = phases.Phases()
+    told = rl_steps.Phases()
     for number, text in enumerate(lines):
         told.take(peel(number, text))
     newest = told.newest()

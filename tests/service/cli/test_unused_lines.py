@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.diagnose import _nothing
-from service.cli.unused_lines import MOST_BYTES, first_unused
+from service.cli.diagnose import MOST_BYTES, _nothing, first_unused
 
 
 @pytest.mark.parametrize(

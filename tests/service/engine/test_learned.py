@@ -11,7 +11,7 @@ import pytest
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.state import EngineState
 from service.api.resources.job_progress import newest_progress
-from service.cli.job_details import print_progress
+from service.cli.jobs import print_progress
 from service.engine import learned
 from service.packaged_knowledge import load
 from service.store.database import Database

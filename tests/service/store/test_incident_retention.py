@@ -10,9 +10,9 @@ from analyzers.incidents.messages import Open
 from analyzers.model.incident import Incident, Symptom
 from service.store import incidents, timeline
 from service.store.database import Database
-from service.store.incident_retention import IncidentRetention
 from service.store.models import Incident as IncidentRow
 from service.store.models import Pin, TimelineEntry
+from service.store.retention import IncidentRetention
 
 DAY_SECONDS = 86_400.0
 NOW = 1_000 * DAY_SECONDS
