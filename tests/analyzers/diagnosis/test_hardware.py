@@ -4,54 +4,23 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import analyzers.knowledge
-from analyzers.diagnosis.hardware.hardware import analyze
-from analyzers.knowledge import Knowledge, parse, xids
-from analyzers.model.finding import Finding
+from analyzers.knowledge import Knowledge, xids
 from analyzers.model.topology import Topology
-from analyzers.model.window import Window
 from collectors.formats import Input
 from collectors.formats.kernel_log.kernel_log import read
 from collectors.records import KernelEvent, LogEvent, Record, StackDump
-
-FOLDER = Path(analyzers.knowledge.__file__).parent
-KNOWLEDGE = parse({name: (FOLDER / f"{name}.toml").read_text() for name in ("xid", "nvlink5")})
-NOW = 1_790_000_000.0
-
-
-def log(*lines: str, node: str | None = "n1", name: str = "kern.log") -> list[Record]:
-    """The records of a kernel log made of these lines."""
-    data = "\n".join(lines).encode()
-    return list(read(Input(source=name, stream=io.BytesIO(data), head=data[:65536], node=node, at=NOW)))
-
-
-def judge(
-    records: Iterable[Record], topology: Topology | None = None, knowledge: Knowledge = KNOWLEDGE
-) -> list[Finding]:
-    """What the analyzer claims about these records."""
-    return list(analyze(Window.build(records), topology or Topology(), knowledge))
+from tests.support.kernel_findings import KNOWLEDGE, NOW, judge, log, named, stamped
 
 
 def xid(seconds: float, code: int, rest: str, pci: str = "0000:9b:00") -> str:
     """A dmesg line of one Xid."""
     return f"[{seconds:.6f}] NVRM: Xid (PCI:{pci}): {code}, {rest}"
-
-
-def stamped(second: int, text: str, host: str) -> str:
-    """A syslog line with a full stamp."""
-    return f"2026-09-21T10:{second // 60:02d}:{second % 60:02d}+00:00 {host} kernel: {text}"
-
-
-def named(findings: Iterable[Finding]) -> list[tuple[str, str | None, str | None]]:
-    """Kind, node and device of every suspect."""
-    return [(suspect.kind, suspect.node, suspect.device) for finding in findings for suspect in finding.suspects]
 
 
 LINK_DOWN = "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-import analyzers.knowledge
 from analyzers.diagnosis.hardware.hardware import analyze
-from analyzers.knowledge import parse, xids
-from analyzers.model.finding import Finding
+from analyzers.knowledge import xids
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.formats import Input
-from collectors.formats.kernel_log.kernel_log import read
 from collectors.records import KernelEvent, ProcessState, Record, Steps
-
-FOLDER = Path(analyzers.knowledge.__file__).parent
-KNOWLEDGE = parse({name: (FOLDER / f"{name}.toml").read_text() for name in ("xid", "nvlink5")})
-NOW = 1_790_000_000.0
-
-
-def log(*lines: str, node: str | None = "n1", name: str = "kern.log") -> list[Record]:
-    """The records of a kernel log made of these lines."""
-    data = "\n".join(lines).encode()
-    return list(read(Input(source=name, stream=io.BytesIO(data), head=data[:65536], node=node, at=NOW)))
-
-
-def judge(records: Iterable[Record]) -> list[Finding]:
-    """What the analyzer claims about these records."""
-    return list(analyze(Window.build(records), Topology(), KNOWLEDGE))
-
-
-def stamped(second: int, text: str, host: str) -> str:
-    """A syslog line with a full stamp."""
-    return f"2026-09-21T10:{second // 60:02d}:{second % 60:02d}+00:00 {host} kernel: {text}"
-
-
-def named(findings: Iterable[Finding]) -> list[tuple[str, str | None, str | None]]:
-    """Kind, node and device of every suspect."""
-    return [(suspect.kind, suspect.node, suspect.device) for finding in findings for suspect in finding.suspects]
+from tests.support.kernel_findings import FOLDER, KNOWLEDGE, NOW, judge, log, named, stamped
 
 
 def test_a_port_that_lost_its_link_once_is_everyday_life() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analyzers.diagnosis.test_hardware import judge, log, named, xid
+from tests.analyzers.diagnosis.test_hardware import xid
+from tests.support.kernel_findings import judge, log, named
 
 SWITCH_TIMEOUT = "pid=900, name=python, Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x58005"
 PROGRAM = "pid=900, name=python, Graphics SM Warp Exception on (GPC 7, TPC 7, SM 0): Illegal Instruction Parameter"

@@ -1,4 +1,4 @@
-"""The gpu collector on a stub of the library, and an empty node for collectors of logs."""
+"""The gpu collector on a stub of the library, nodes that are empty, and ranks that run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 from collectors.agent.worker import Worker as AgentWorker
 from collectors.live import registry
 from collectors.live.sources.host import Host, Roots
+from tests.support.followed_ranks import Ranks
 from tests.support.nvml_stub import Worker, build
+from tests.support.process_tree import ProcessTree
 from tests.support.tailed_jobs import Node
 
 
@@ -58,3 +60,19 @@ def agents(library: Path, tmp_path: Path, host: Host, monkeypatch: pytest.Monkey
 def node(tmp_path: Path) -> Node:
     """Return a node with an empty tree."""
     return Node(tmp_path)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> ProcessTree:
+    """An empty node with its first process."""
+    made = ProcessTree(tmp_path / "proc")
+    made.add(1, 0, name="systemd", command="/sbin/init")
+    return made
+
+
+@pytest.fixture
+def ranks() -> Iterator[Ranks]:
+    """Real ranks that end with the test."""
+    made = Ranks()
+    yield made
+    made.end()

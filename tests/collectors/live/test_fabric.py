@@ -21,6 +21,7 @@ from collectors.live.sources.host import Host, Roots
 from collectors.live.sources.reporting import AGAIN_SECONDS
 from collectors.live.sources.sockets import connections, networks, socket_inodes
 from collectors.records import Device, Unread
+from tests.support.host_tree import Clock
 
 # One rank: a connection to itself over loopback, over which it sends the given number of bytes; then it waits to be ended.
 RANK = """
@@ -79,18 +80,6 @@ def interface(root: Path, name: str, **more: str) -> None:
     files = {"operstate": "up", "carrier": "1", "speed": "100000", "carrier_changes": "2", "mtu": "9000"}
     counters = {"statistics/rx_bytes": "123", "statistics/tx_dropped": "4"}
     write(root, {f"{place}/{file}": content for file, content in {**files, **counters, **more}.items()})
-
-
-class Clock:
-    """Clocks that stand where they are put."""
-
-    at = 1000.0
-
-    def now(self) -> float:
-        return 1_800_000_000.0 + self.at
-
-    def monotonic(self) -> float:
-        return self.at
 
 
 def node(root: Path, **options: object) -> Host:

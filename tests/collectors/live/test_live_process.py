@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +20,6 @@ from collectors.records import ProcessState
 from tests.support.followed_ranks import Only, Ranks, ends, follower, needs_events, states
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def ranks() -> Iterator[Ranks]:
-    """Real ranks that end with the test."""
-    made = Ranks()
-    yield made
-    made.end()
 
 
 @pytest.mark.parametrize("events", [pytest.param(True, marks=needs_events), False], ids=["events", "pidfd"])

@@ -15,10 +15,10 @@ import pytest
 from collectors.files import sandbox
 from collectors.live import NothingToCollect, Request
 from collectors.live.sources.host import Host, Roots
-from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.stacks import CHILD_EVERY_SECONDS, MOST_STUCK, RANK_EVERY_SECONDS, SAVED_SECONDS, Stacks, program
 from collectors.records import Record, StackDump, Unread
 from tests.support.bounds import in_time
+from tests.support.followed_ranks import Only
 from tests.support.process_tree import BOOTED_AT, Clock, ProcessTree
 
 pytestmark = pytest.mark.system
@@ -40,16 +40,6 @@ needs_pyspy = pytest.mark.skipif(program() is None, reason="py-spy is not instal
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="py-spy needs root to read processes that are not its children"
 )
-
-
-class Only(Host):
-    """This machine, with the training processes of one job: other tests may run beside this one."""
-
-    job = ""
-
-    def training(self) -> tuple[TrainingProcess, ...]:
-        """Look now."""
-        return tuple(one for one in self.process_table.scan() if one.job == self.job)
 
 
 class Ranks:

@@ -6,7 +6,6 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,6 @@ from tests.support.followed_ranks import Ranks, ends, follower, needs_events, st
 from tests.support.process_tree import BOOTED_AT, Clock, ProcessTree
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def ranks() -> Iterator[Ranks]:
-    """Real ranks that end with the test."""
-    made = Ranks()
-    yield made
-    made.end()
 
 
 def test_states_come_every_ten_seconds_and_at_once_when_asked(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,14 +18,6 @@ from tests.support.process_rows import SLURM, pids, torchrun
 from tests.support.process_tree import ProcessTree
 
 POD = "11112222-3333-4444-5555-666677778888"
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> ProcessTree:
-    """An empty node with its first process."""
-    made = ProcessTree(tmp_path / "proc")
-    made.add(1, 0, name="systemd", command="/sbin/init")
-    return made
 
 
 def claim(variables: Mapping[str, object], control_groups: str = "") -> TrainingProcess | None:

@@ -23,14 +23,6 @@ from tests.support.process_rows import SLURM, pids, torchrun
 from tests.support.process_tree import BOOTED_AT, Clock, ProcessTree
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> ProcessTree:
-    """An empty node with its first process."""
-    made = ProcessTree(tmp_path / "proc")
-    made.add(1, 0, name="systemd", command="/sbin/init")
-    return made
-
-
 def test_the_dead_are_no_ranks_and_their_orphans_do_not_take_their_place(tree: ProcessTree) -> None:
     """A killed trainer leaves loaders behind that have its rank: they are not it, nor what they start."""
     for rank in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import delete
@@ -18,13 +17,6 @@ from tests.support.sinks import Receiver, happen, receiving
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Return a client of a service without an engine."""
     with served(tmp_path_factory.mktemp("service"), engine=False) as client:
-        yield client
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service without an engine."""
-    with served(tmp_path, engine=False) as client:
         yield client
 
 

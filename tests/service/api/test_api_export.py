@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -20,14 +18,7 @@ from service.store.log import Stored
 from service.store.models import Batch, Cursor
 from service.store.retention import Retention, Swept
 from tests.service.api.test_api_resources import JOB, placed, running
-from tests.support.served import Client, served
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service."""
-    with served(tmp_path) as client:
-        yield client
+from tests.support.served import Client
 
 
 def test_a_bundle_has_what_was_sent(client: Client) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,16 +11,9 @@ from collectors.records import Placement, block, bundle
 from service.store.models import Cursor, Incident, Pin
 from service.store.retention import REMOVED
 from tests.support.incident_rows import AT, JOB, SYMPTOM, seed, verdict
-from tests.support.served import Client, an_event, served
+from tests.support.served import Client, an_event
 
 ID = "inc-0123456789ab"
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service."""
-    with served(tmp_path) as client:
-        yield client
 
 
 def ids(client: Client, **asked: object) -> list[str]:

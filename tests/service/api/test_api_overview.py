@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,14 +11,7 @@ from analyzers.remediation.types import Remediation
 from service.remediation import rows
 from service.store.models import Alarm, Attempt, Cursor, Downtime, Job
 from tests.support.incident_rows import JOB, seed
-from tests.support.served import Client, an_event, served
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service."""
-    with served(tmp_path) as client:
-        yield client
+from tests.support.served import Client, an_event
 
 
 def trained(client: Client, *attempts: tuple[float, float], name: str = JOB) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ from service.store.models import Batch
 from tests.support.served import BLOCK_TYPE, Client, an_event, served
 
 UNKNOWN = b"\x81\xa4kind\xa9telepathy"
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service."""
-    with served(tmp_path) as client:
-        yield client
 
 
 def stored(client: Client) -> list[tuple[int, str, int]]:

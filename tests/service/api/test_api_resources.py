@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,16 +11,9 @@ import pytest
 from collectors.live import Request as Asked
 from collectors.records import CommandResult, Coverage, Device, Members, Placement, bundle
 from tests.support.bounds import in_time
-from tests.support.served import Client, an_event, served
+from tests.support.served import Client, an_event
 
 JOB = "llama-405b"
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service."""
-    with served(tmp_path) as client:
-        yield client
 
 
 def placed(node: str, *ranks: int, job: str = JOB, attempt: int = 0) -> Placement:

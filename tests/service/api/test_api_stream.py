@@ -24,13 +24,6 @@ from tests.support.postgres import Server
 from tests.support.served import Client, served
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service."""
-    with served(tmp_path) as client:
-        yield client
-
-
 def happen(database: Database, count: int = 1, **details: Any) -> None:
     """Have so many things happen, each in a transaction of its own."""
     for number in range(count):

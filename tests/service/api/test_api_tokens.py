@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service.api.audit import Audit
 from service.api.auth import is_loopback
-from tests.support.served import Client, an_event, served
+from tests.support.served import Client, an_event
 
 SCOPES = ("ingest", "roles", "read", "execute", "remediate", "admin")
 # What each scope may do: one address an operation that needs it. The answer is anything but 401 and 403.
@@ -37,13 +36,6 @@ NEEDS = {
     ("GET", "/healthz"): set(SCOPES),
     ("GET", "/readyz"): set(SCOPES),
 }
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service, which nobody has made a token for."""
-    with served(tmp_path) as client:
-        yield client
 
 
 def made(client: Client, *scopes: str, **more: object) -> str:

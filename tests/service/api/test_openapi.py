@@ -16,7 +16,7 @@ from openapi_spec_validator import validate
 from service.api.app import create_app
 from service.settings import Settings
 from tests.support.incident_rows import seed
-from tests.support.served import Client, served
+from tests.support.served import Client
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DOCUMENT = REPOSITORY / "docs" / "openapi.json"
@@ -36,13 +36,6 @@ content_type_overrides:
 def document() -> dict[str, Any]:
     """Return the document of the application."""
     return create_app(Settings()).openapi()
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service."""
-    with served(tmp_path) as client:
-        yield client
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

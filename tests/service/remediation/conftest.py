@@ -1,4 +1,4 @@
-"""A service under a policy, in which one eviction is proposed."""
+"""A service under a policy, in which one eviction is proposed; and a proposer with a hang that was judged."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from service.store.database import Database
 from tests.support.plan_attacks import (
     POLICY,
 )
+from tests.support.proposer_at_work import Care
+from tests.support.remediation_fleet import hung
 from tests.support.remediation_rows import (
     cleared,
     forget_tokens,
@@ -41,3 +44,12 @@ def client(running_service: Client) -> Iterator[Client]:
     seeded(service.database, service.remedies)
     yield running_service.as_(service.tokens.make("admin", ["admin"])[1])
     forget_tokens(running_service)
+
+
+@pytest.fixture
+def care(database: Database) -> Care:
+    """Return a proposer that has begun before anything happened, and then a hang that was judged."""
+    care = Care(database)
+    care.turn(0.0)
+    hung(database)
+    return care

@@ -14,16 +14,7 @@ from service.store.database import Database
 from service.store.models import Incident, Node
 from tests.support.incident_rows import JOB, seed, verdict
 from tests.support.proposer_at_work import Care
-from tests.support.remediation_fleet import INCIDENT, hung, let, place
-
-
-@pytest.fixture
-def care(database: Database) -> Care:
-    """Return a proposer that has begun before anything happened, and then a hang that was judged."""
-    care = Care(database)
-    care.turn(0.0)
-    hung(database)
-    return care
+from tests.support.remediation_fleet import INCIDENT, let, place
 
 
 def test_a_verdict_becomes_a_proposal_once(care: Care) -> None:

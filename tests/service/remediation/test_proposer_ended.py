@@ -12,16 +12,7 @@ from service.store.database import Database
 from service.store.models import Downtime, Incident
 from tests.support.incident_rows import AT, JOB, SYMPTOM, seed, verdict
 from tests.support.proposer_at_work import Care
-from tests.support.remediation_fleet import hung, place
-
-
-@pytest.fixture
-def care(database: Database) -> Care:
-    """Return a proposer that has read nothing of a hang yet that was judged."""
-    care = Care(database)
-    care.turn(0.0)
-    hung(database)
-    return care
+from tests.support.remediation_fleet import place
 
 
 def test_a_verdict_that_is_read_with_the_end_of_its_job_is_proposed(care: Care) -> None:

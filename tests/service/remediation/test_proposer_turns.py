@@ -27,15 +27,6 @@ from tests.support.remediation_fleet import INCIDENT, NODES, hung, let, place
 from tests.support.watched_jobs import ring_record
 
 
-@pytest.fixture
-def care(database: Database) -> Care:
-    """Return a proposer that has begun before anything happened, and then a hang that was judged."""
-    care = Care(database)
-    care.turn(0.0)
-    hung(database)
-    return care
-
-
 def test_a_verdict_that_breaks_the_plan_is_left_out_alone(care: Care, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried with the others, then alone, then passed by; the engine hears nothing of it but a count."""
     real = proposals.build_proposal

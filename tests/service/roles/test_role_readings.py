@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +11,12 @@ from collectors.records import RoleState, block, directory_sender, is_directory
 from service.roles import readings as readings_module
 from service.store.log import Stored
 from service.store.models import RoleSlot
-from tests.support.served import Client, served
+from tests.support.served import Client
 
 JOB = "rl/math"
 URL = f"/v1/jobs/{JOB}/roles"
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """Return a client of a new service without an engine."""
-    with served(tmp_path, engine=False) as client:
-        yield client
 
 
 def batches(client: Client, at_least: int) -> list[Stored]:
