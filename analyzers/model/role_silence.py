@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzers.knowledge.role_rules import Bounds
+from analyzers.knowledge.role_rules import Bounds, RoleRules
 from analyzers.model.role_instances import Instance, Seat
 
 LEASES = 1.5  # without a heartbeat: one that renews each minute is heard more seldom
 LEAST_DEAF_NODES = 4
+BETWEEN_SECONDS = (
+    600.0  # from the last word under an old name to the first under a new one: weights are loaded meanwhile
+)
 ENDED = frozenset({"X", "Z"})
 STOPPED = frozenset({"T", "t"})
 
@@ -26,6 +30,9 @@ class Seen:
     leaked_by: Seat | None = None  # it was killed for memory, and this one had grown most
     killed_for_memory: bool = False
     ended_well: bool = False  # with exit code 0: its job is ending, or had no more work for it
+
+
+NOT_SEEN = Seen()
 
 
 @dataclass
@@ -74,3 +81,46 @@ class Silence:
 
 def _nodes(every: Sequence[Instance]) -> Iterator[str]:
     return (one.node for one in every if one.node is not None)
+
+
+def renamed(
+    quiet: Iterable[Instance], every: Sequence[Instance], rules: RoleRules, seen: Mapping[Seat, Seen]
+) -> frozenset[Seat]:
+    """Return which of those that are not heard go on under another role's name.
+
+    A framework may call its rollouts generators from some step on, or start a role anew under another name beside roles that run
+    on. The role of the new name has to be younger; each of its instances replaces one, on its node.
+
+    Whose process is the new one's is renamed, whatever the names. Another process takes the place of one that has ended, or that
+    no agent has seen, where both roles are for the same; of a name that is not known, where the whole role is gone and the new
+    one has as many instances on each of its nodes, which are several.
+    """
+    olds = sorted(quiet, key=lambda one: one.seat)
+    ended = {one.seat for one in every if seen.get(one.seat, NOT_SEEN).state in ENDED | {"gone"}}
+    roles, nodes = defaultdict[str, list[Instance]](list), defaultdict[str, list[Instance]](list)
+    for one in every:
+        roles[one.role].append(one)
+        nodes[one.node or ""].append(one)
+    began = {role: min(one.began_at for one in of) for role, of in roles.items()}
+    where = {role: Counter(one.node for one in of) for role, of in roles.items()}
+    silent = Counter(one.role for one in olds)
+    taken, found = set[Seat](), set[Seat]()
+
+    def follows(new: Instance, old: Instance) -> bool:
+        last = old.renewed_at or old.seen_at
+        if began[new.role] <= began[old.role] or not last <= new.began_at <= last + BETWEEN_SECONDS:
+            return False
+        if new.pid is not None and new.pid == old.pid:
+            return True
+        if new.seat in ended or (old.seat in seen and old.seat not in ended):
+            return False
+        whole = silent[old.role] == len(roles[old.role]) and len(where[old.role]) > 1
+        alike = not rules.kind(new.role) and whole and where[new.role] == where[old.role]
+        return alike or rules.kind(new.role) == rules.kind(old.role)
+
+    for old in olds if any(began[role] > min(began.values()) for role in began) else ():
+        later = [new for new in nodes[old.node] if new.seat not in taken and follows(new, old)] if old.node else []
+        if later:
+            found.add(old.seat)
+            taken.add(min(later, key=lambda new: (new.pid != old.pid, new.instance != old.instance, new.seat)).seat)
+    return frozenset(found)

@@ -7,38 +7,18 @@ another, or has nothing to do, is no suspect: the end of its chain of waits may 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from analyzers.knowledge.role_rules import Bounds, RoleRules
+from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.role_instances import Count, Instance, Seat, Speed, alike, serving, speed_of
-from analyzers.model.role_silence import ENDED, STOPPED, Seen, Silence
-from analyzers.model.role_waits import Waits, newer
+from analyzers.model.role_look import Look, Stall
+from analyzers.model.role_silence import ENDED, NOT_SEEN, STOPPED, Seen, renamed
+from analyzers.model.role_transfers import held_up
 
 PAST = 5.0  # times its own longest rest
-MOST_NAMED = 8
 MOST_BY_CHANCE = 6  # so few may all come late
 MOST_OF = 0.8  # of the time it was busy
 _WITHOUT_HEARTBEAT = frozenset({"switch", "warm_up", "checkpoint", "weight_sync"})
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """One instance, or with ``instance`` empty a role, that makes no progress though it should. ``since``: UTC seconds."""
-
-    fault_class: str
-    role: str
-    instance: str
-    since: float
-    strength: float
-    why: str
-    phase: str = ""
-    source: str = ""
-    at: float | None = None  # of the newest reading that shows it
-    blocked: int = 0  # how many instances wait for it, directly or not
-    seats: tuple[Seat, ...] = ()  # of a role: the instances it is about
-
-
-_NOT_SEEN = Seen()
 
 
 def stalled(
@@ -48,34 +28,18 @@ def stalled(
 
     ``instances``: of ``role_instances.fold``; ``seen``: what agents saw of their processes.
     """
-    look = _Look(instances, now, rules, seen or {})
+    look = _Search(instances, now, rules, seen or {})
     found = list(look.ended())
     taken = {one for stall in found for one in (stall.seats or ((stall.role, stall.instance),))}
     found += [stall for stall in look.still() if (stall.role, stall.instance) not in taken]
-    found = found or [*look.transfers(), *look.slow()] or [*look.circles(), *look.overdue()]
+    found = found or [*held_up(look), *look.slow()] or [*look.circles(), *look.overdue()]
     behind = look.waits.behind
-    counted = [replace(one, blocked=len(behind.get((one.role, one.instance), ()))) for one in found]
+    counted = [replace(one, blocked=one.blocked or len(behind.get((one.role, one.instance), ()))) for one in found]
     return sorted(counted, key=lambda one: (-one.strength, -one.blocked, one.since, one.role, one.instance))
 
 
-@dataclass
-class _Look:
-    """One look at the instances of a job."""
-
-    instances: Mapping[Seat, Instance]
-    now: float
-    rules: RoleRules
-    seen: Mapping[Seat, Seen]
-    waits: Waits = field(init=False)
-    silence: Silence = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.waits = Waits(self.instances, self.rules, self.now)
-        self.silence = Silence(list(serving(self.instances)), self.waits.waiting, self.bounds, self.seen)
-
-    @property
-    def bounds(self) -> Bounds:
-        return self.rules.bounds
+class _Search(Look):
+    """A look that finds who makes no progress."""
 
     # -- ends: the process is gone, stopped, or neither heard nor answering -----------------------------------------
 
@@ -83,9 +47,13 @@ class _Look:
         """Yield those that are gone; a heartbeat alone that is missing in many at once is of those who listen."""
         every = list(serving(self.instances))
         silent = {} if self.silence.is_deaf() else self.silence.seconds
+        quiet = [
+            one for one in every if one.seat in self.silence.seconds or not self.fresh(one.seen_at) or self._gone(one)
+        ]
+        former = renamed(quiet, every, self.rules, self.seen)
         for one in () if self.silence.all_ended else every:
-            seen = self.seen.get(one.seat, _NOT_SEEN)
-            if seen.ended_well or self.silence.is_former(one):
+            seen = self.seen.get(one.seat, NOT_SEEN)
+            if seen.ended_well or one.seat in former or self.silence.is_former(one):
                 continue
             if one.state is None and seen.state in ENDED and not self._needed(one):
                 continue
@@ -99,16 +67,16 @@ class _Look:
             guilty = self.instances.get(seen.leaked_by) if seen.leaked_by is not None else None
             if guilty is not None and guilty.seat != one.seat:
                 why = f"{one.name} on its node was killed for memory, and {guilty.name} had grown by most of it"
-                return self._stall("role_memory", guilty, since, 0.8, why, seen)
-            return self._stall("role_memory", one, since, 0.75, "its process was killed for memory", seen)
+                return self.stall("role_memory", guilty, since, 0.8, why, seen)
+            return self.stall("role_memory", one, since, 0.75, "its process was killed for memory", seen)
         deaf = one.unanswered_since is not None and one.seen_at - one.unanswered_since >= self.bounds.unanswered_seconds
         if seen.state in ENDED or (seen.state == "gone" and (silent is not None or deaf)):
             heard = f", and was not heard for {silent:.0f} s" if silent is not None else ""
             why = f"its process has ended while the role's others need it{heard}"
-            return self._stall("role_lost", one, since, 0.95, why, seen)
+            return self.stall("role_lost", one, since, 0.95, why, seen)
         rests = max(self._rests(one), seen.for_seconds)
         if seen.state in STOPPED and (silent is not None or rests >= self.bounds.heartbeat_seconds):
-            return self._stall("role_lost", one, since, 0.95, f"its process is stopped (state {seen.state})", seen)
+            return self.stall("role_lost", one, since, 0.95, f"its process is stopped (state {seen.state})", seen)
         return self._unheard(one, seen, silent, since, deaf=deaf)
 
     def _unheard(self, one: Instance, seen: Seen, silent: float | None, since: float, *, deaf: bool) -> Stall | None:
@@ -117,13 +85,13 @@ class _Look:
             return None
         if silent is not None and deaf:
             why = f"it was not heard for {silent:.0f} s, and its endpoint does not answer"
-            return self._stall("role_lost", one, since, 0.9, why, seen)
-        if self.rules.phase_kind(one.phase) in _WITHOUT_HEARTBEAT and not self._overdue(one):
+            return self.stall("role_lost", one, since, 0.9, why, seen)
+        if self.rules.phase_kind(one.phase) in _WITHOUT_HEARTBEAT and not self.is_overdue(one):
             return None
         if deaf:
             still = self._rests(one)
             strength, what = (0.75, "and it makes no progress") if still >= self._bound(one) > 0 else (0.4, "")
-            return self._stall(
+            return self.stall(
                 "role_lost",
                 one,
                 one.unanswered_since or since,
@@ -132,20 +100,23 @@ class _Look:
                 seen,
             )
         strength = 0.75 if self._rests(one) >= self._bound(one) > 0 else 0.5
-        return self._stall("role_lost", one, since, strength, f"it was not heard for {silent:.0f} s", seen)
+        return self.stall("role_lost", one, since, strength, f"it was not heard for {silent:.0f} s", seen)
 
     def _goes_on(self, one: Instance, seen: Seen) -> bool:
         """Whether anything shows that it works: a counter that moved lately, or a process that uses its processors."""
-        counts = [count for count in (one.tokens, one.steps) if count is not None and self._fresh(count.seen_at)]
+        counts = [count for count in (one.tokens, one.steps) if count is not None and self.fresh(count.seen_at)]
         if any(count.moved and self.now - count.since < self.bounds.heartbeat_seconds for count in counts):
             return True
         known = seen.still_seconds is not None and seen.state not in ENDED | STOPPED | {"gone"}
         return known and not counts and (seen.still_seconds or 0.0) < self.bounds.heartbeat_seconds
 
+    def _gone(self, one: Instance) -> bool:
+        return self.seen.get(one.seat, NOT_SEEN).state in ENDED | {"gone"}
+
     def _needed(self, one: Instance) -> bool:
         """Whether anyone waits for it, or others of its role go on: one that had nothing more to do may end."""
         return bool(self.waits.behind.get(one.seat)) or any(
-            other is not one and self.seen.get(other.seat, _NOT_SEEN).state not in ENDED
+            other is not one and self.seen.get(other.seat, NOT_SEEN).state not in ENDED
             for other in self.waits.of_role(one.role)
         )
 
@@ -163,7 +134,8 @@ class _Look:
 
     def _still(self, one: Instance) -> Stall | None:
         bound, rests = self._bound(one), self._rests(one)
-        if not bound or rests < bound or self.waits.active(one) or not self._fresh(one.seen_at):
+        waits = self.waits.active(one) or self.waits.fetches(one)
+        if not bound or rests < bound or waits or not self.fresh(one.seen_at):
             return None
         kind = self.rules.kind(one.role)
         training = self.rules.phase_kind(one.phase) == "train"
@@ -171,12 +143,12 @@ class _Look:
             return None
         rule, count = self.rules.of_role(one.role), one.tokens or one.steps
         past = count is not None and count.moved and rests >= max(rule.decided_seconds, PAST * count.longest)
-        peers = [other for other in self.waits.of_role(one.role) if other is not one and self._moves(other)]
+        peers = [other for other in self.waits.of_role(one.role) if other is not one and self.moves(other)]
         if training:
-            active = self.seen.get(one.seat, _NOT_SEEN).still_seconds
+            active = self.seen.get(one.seat, NOT_SEEN).still_seconds
             strength = 0.8 if active is not None else 0.75 if past else 0.4
             why = f"in phase {one.phase} it made no progress for {rests:.0f} s"
-            return self._stall("trainer_still", one, self.now - rests, strength, why)
+            return self.stall("trainer_still", one, self.now - rests, strength, why)
         if rests < rule.decided_seconds or not (peers or past) or self._may_still_end(one, count, rests):
             return None
         work = f"it has {one.requests_running} requests and finished nothing for {rests:.0f} s"
@@ -184,7 +156,7 @@ class _Look:
         heard = ", though it is heard and answers" if one.answers or one.seat not in self.silence.seconds else ""
         engine = kind in ("rollout", "hybrid")
         fault_class = "engine_still" if engine else "tool_still" if kind == "environment" else "worker_still"
-        return self._stall(fault_class, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
+        return self.stall(fault_class, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
 
     def _may_still_end(self, one: Instance, count: Count | None, rests: float) -> bool:
         """Whether its role counts what has ended, and this has taken no longer yet than the work of others did."""
@@ -218,9 +190,9 @@ class _Look:
         known = [
             _still_seconds(count, one.last_token_at if count is one.tokens else None)
             for count in (one.tokens, one.steps)
-            if count is not None and self._fresh(count.seen_at)
+            if count is not None and self.fresh(count.seen_at)
         ]
-        active = self.seen.get(one.seat, _NOT_SEEN).still_seconds
+        active = self.seen.get(one.seat, NOT_SEEN).still_seconds
         if self.rules.phase_kind(one.phase) == "train" and active is not None:
             known.append(active)
         rests = min(known, default=0.0)
@@ -230,10 +202,6 @@ class _Look:
             rests = min(rests, max(0.0, self.now - one.phase_since))
         return rests
 
-    def _moves(self, one: Instance) -> bool:
-        count = one.tokens or one.steps
-        return count is not None and count.moved and self._fresh(count.seen_at) and self.now - count.since < 60.0
-
     def _bound(self, one: Instance) -> float:
         """Return how long it may rest in its phase before it is a suspect; 0: for ever."""
         phase = self.rules.phase_kind(one.phase)
@@ -241,46 +209,7 @@ class _Look:
             return 0.0
         return self.rules.of_role(one.role).still.get(phase, 0.0)
 
-    # -- weights, speed, circles, phases ----------------------------------------------------------------------------
-
-    def transfers(self) -> Iterator[Stall]:
-        """Yield who holds up weights that exist: the few of a role that did not get them, else who sends them.
-
-        An instance that is in the phase of a sync before there are newer weights waits for the tail of a step.
-        """
-        trainers = self.waits.of_kind("trainer") or self.waits.of_kind("hybrid")
-        newest = max((one.weights for one in serving(self.instances) if one.weights is not None), default=None)
-        moves = any(map(self._moves, serving(self.instances)))
-        for role in sorted({one.role for one in serving(self.instances)} - {one.role for one in trainers}):
-            members = self.waits.of_role(role)
-            late = [one for one in members if self._in_sync(one) >= self.bounds.sync_seconds]
-            sure = [one for one in late if newer(newest, one.weights) and self._is_empty(one)]
-            stuck = sure or [one for one in late if one.weights is None and not moves]
-            served = sum(one.weights == newest for one in members)
-            if sure and served and 2 * len(sure) <= len(members):
-                for one in sure[:MOST_NAMED]:
-                    why = f"it waits for weights for {self._in_sync(one):.0f} s, and {served} others of its role have them"
-                    yield self._stall("weight_sync_still", one, self.now - self._in_sync(one), 0.75, why)
-            elif stuck and trainers:
-                seconds = max(map(self._in_sync, stuck))
-                why = f"{len(stuck)} of {len(members)} instances of {role} wait for its weights for {seconds:.0f} s"
-                made = self._stall("weight_sync_still", trainers[0], self.now - seconds, 0.7 if sure else 0.4, why)
-                seats = tuple(one.seat for one in trainers)
-                yield made if len(trainers) == 1 else replace(made, instance="", seats=seats)
-
-    def _is_empty(self, one: Instance) -> bool:
-        """Whether it is seen to have ended what it had: a rollout does that before it takes newer weights."""
-        return one.requests_running == 0 or (one.tokens is not None and not self._moves(one))
-
-    def _in_sync(self, one: Instance) -> float:
-        """Return for how long it has been in a weight sync."""
-        if (
-            self.rules.phase_kind(one.phase) != "weight_sync"
-            or one.phase_since is None
-            or not self._fresh(one.spoke_at)
-        ):
-            return 0.0
-        return self.now - one.phase_since
+    # -- speed, circles, phases ------------------------------------------------------------------------------------
 
     def slow(self) -> Iterator[Stall]:
         """Yield those that do far less than their peers, or than before, with as many requests or with more."""
@@ -292,7 +221,7 @@ class _Look:
 
     def _works_on(self, one: Instance, seconds: float) -> bool:
         count = one.tokens or one.steps
-        moved = count is not None and count.moved and self._fresh(count.seen_at)
+        moved = count is not None and count.moved and self.fresh(count.seen_at)
         return moved and not self.waits.active(one) and self._rests(one) < max(60.0, 0.5 * seconds)
 
     def _slower(self, one: Instance, speeds: Mapping[Seat, Speed], seconds: float) -> Stall | None:
@@ -304,7 +233,7 @@ class _Look:
         most = self._least_of_peers(one, own, speeds) if compared else 0.0
         if own.a_request * self.bounds.slow_factor < most:
             why = f"it does {most / max(own.a_request, 1e-9):.1f} times less a request than any peer with as many"
-            return self._stall("role_slow", one, since, 0.6 + waited, why)
+            return self.stall("role_slow", one, since, 0.6 + waited, why)
         if one.piled_since is None or one.piled_since > since:
             return None
         # With requests that wait it does all that it can: others that do more have fewer, and so had it itself.
@@ -315,7 +244,7 @@ class _Look:
         if own.a_second * self.bounds.piled_factor < most and most * seconds > MOST_BY_CHANCE:
             less = most / max(own.a_second, 1e-9)
             why = f"it does {less:.1f} times less than without requests that wait, and {one.requests_waiting} wait"
-            return self._stall("role_slow", one, since, 0.6 + waited, why)
+            return self.stall("role_slow", one, since, 0.6 + waited, why)
         return None
 
     def _least_of_peers(self, one: Instance, own: Speed, speeds: Mapping[Seat, Speed]) -> float:
@@ -330,7 +259,7 @@ class _Look:
 
     def circles(self) -> Iterator[Stall]:
         """Yield where every chain of waits leads back: what they wait for was lost. The work's owner is its controller."""
-        if any(self._moves(one) or one.requests_running or self._works(one) for one in serving(self.instances)):
+        if any(self.moves(one) or one.requests_running or self._works(one) for one in serving(self.instances)):
             return
         long = [one for one in self.waits.waiting if self._waited(one) >= self.bounds.lost_request_seconds]
         for one in sorted(
@@ -341,7 +270,7 @@ class _Look:
                 continue
             what = "none of those has anything to do" if ends else "what it waits for waits for it"
             why = f"it waits for {one.waiting_for} for {self._waited(one):.0f} s, and {what}"
-            yield self._stall("lost_request", one, self.now - self._waited(one), 0.7, why)
+            yield self.stall("lost_request", one, self.now - self._waited(one), 0.7, why)
             return
 
     def _works(self, one: Instance) -> bool:
@@ -350,7 +279,7 @@ class _Look:
 
     def _nothing_to_do(self, one: Instance) -> bool:
         """Whether it says so itself; that it finishes nothing may be the tail of a step."""
-        return self._fresh(one.spoke_at) and one.idle and not self.rules.of_phase(one.phase).works and bool(one.phase)
+        return self.fresh(one.spoke_at) and one.idle and not self.rules.of_phase(one.phase).works and bool(one.phase)
 
     def _waited(self, one: Instance) -> float:
         return self.now - one.waiting_since if one.waiting_since is not None else 0.0
@@ -359,25 +288,9 @@ class _Look:
         """Yield those that have been in a phase for longer than it may take."""
         for one in serving(self.instances):
             syncs = self.rules.phase_kind(one.phase) == "weight_sync"
-            if self._overdue(one) and not syncs and not self.waits.active(one) and not self._moves(one):
+            if self.is_overdue(one) and not syncs and not self.waits.active(one) and not self.moves(one):
                 why = f"it has been in phase {one.phase} for {self.now - (one.phase_since or 0.0):.0f} s"
-                yield self._stall("phase_overdue", one, one.phase_since or self.now, 0.4, why)
-
-    def _overdue(self, one: Instance) -> bool:
-        longest = self.rules.of_phase(one.phase).longest_seconds
-        fresh = self._fresh(one.spoke_at) and one.phase_since is not None
-        return fresh and 0 < longest < self.now - (one.phase_since or 0.0)
-
-    def _fresh(self, at: float) -> bool:
-        return self.now - at <= self.bounds.stale_seconds
-
-    def _stall(
-        self, fault_class: str, one: Instance, since: float, strength: float, why: str, seen: Seen = _NOT_SEEN
-    ) -> Stall:
-        return Stall(
-            fault_class, one.role, one.instance, since, strength, why, one.phase or "", seen.source or one.source,
-            seen.at or one.seen_at,
-        )  # fmt: skip
+                yield self.stall("phase_overdue", one, one.phase_since or self.now, 0.4, why)
 
 
 def _still_seconds(count: Count, last_token_at: float | None) -> float:

@@ -52,6 +52,11 @@ class Waits:
         found = self._of(one)
         return found is None or any(other is not one for other in found)
 
+    def fetches(self, one: Instance) -> bool:
+        """Whether it waits, as far as it has said lately, for weights that who it waits for has already."""
+        fresh = one.waits and self.now - one.spoke_at <= self.rules.bounds.stale_seconds
+        return fresh and any(newer(other.weights, one.weights) for other in self._asked(one.waiting_for or ""))
+
     def ends(self, one: Instance) -> tuple[list[Instance], bool]:
         """Return those at which its chain of waits ends, which do not wait themselves, and whether any end is unseen."""
         seen: set[_Edge] = set()
@@ -93,13 +98,17 @@ class Waits:
         target = one.waiting_for or ""
         if target.startswith(QUEUE):
             return self._at_queue(one, target.removeprefix(QUEUE))
-        role, _, name = target.partition(" ")
-        found = [self.instances[role, name]] if (role, name) in self.instances else self._by_role.get(target, [])
-        if not found and (kind := self.rules.kind(target)) and ":" not in target:
-            found = self._by_kind.get(kind, [])
+        found = self._asked(target)
         # It has what this one waits for: what takes so long is the transfer.
         transfer = [other for other in found if newer(other.weights, one.weights)]
         return tuple(other for other in found if other not in transfer) if found else None
+
+    def _asked(self, target: str) -> list[Instance]:
+        """Return the instances that a wait names: one, those of a role, or of all roles that are for that."""
+        role, _, name = target.partition(" ")
+        found = [self.instances[role, name]] if (role, name) in self.instances else self._by_role.get(target, [])
+        kind = self.rules.kind(target) if not found and ":" not in target else ""
+        return self._by_kind.get(kind, []) if kind else found
 
     def _at_queue(self, one: Instance, queue: str) -> tuple[Instance, ...] | None:
         held = self.instances.get(("queue", queue))

@@ -39,7 +39,7 @@ def without_echoes(findings: Iterable[Finding], witness: Witness) -> list[Findin
     for finding in found:
         gone = _left(finding, witness)
         innocent = in_files | gone.keys() if _doubtful(finding) else frozenset[int]()
-        kept.append(_without(finding, innocent | (outside if _of_waits(finding) else frozenset())))
+        kept.append(_without(finding, innocent | (outside if _within_role(finding) else frozenset())))
         first = first or (finding if gone else None)
         left |= gone
     return kept if first is None else [*kept, _uneven(first, left)]
@@ -60,6 +60,11 @@ def _of_waits(finding: Finding) -> bool:
     """Whether it blames a machine, or no cause, for what others' waits show, and not for the process's own state."""
     of_waits = finding.symptom in ("hang", "crash") and finding.family not in ("log", "hardware")
     return finding.cause in ("machine", "unknown") and of_waits and not has(finding.fault_class, "own_state")
+
+
+def _within_role(finding: Finding) -> bool:
+    """Whether it is of waits of one role's ranks for each other: who blames a role for others' waits knows for whom it waits."""
+    return _of_waits(finding) and finding.family != "roles"
 
 
 def _left(finding: Finding, witness: Witness) -> dict[int, str]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import fold
+from analyzers.model.role_look import Stall
 from analyzers.model.role_silence import Seen
-from analyzers.model.role_stalls import Stall, stalled
+from analyzers.model.role_stalls import stalled
 from collectors.records import RoleState
 from service.packaged_knowledge import load
 

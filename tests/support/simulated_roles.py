@@ -16,7 +16,8 @@ from analyzers.diagnosis.roles.processes import seen_processes
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import role_rules
 from analyzers.model.role_instances import Instance, Seat, fold
-from analyzers.model.role_stalls import Stall, stalled
+from analyzers.model.role_look import Stall
+from analyzers.model.role_stalls import stalled
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window

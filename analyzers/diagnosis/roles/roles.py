@@ -15,7 +15,8 @@ from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.fault_classes import fault_class
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect, Symptom
 from analyzers.model.role_instances import Instance, Seat, fold, newest_at, serving
-from analyzers.model.role_stalls import Stall, stalled
+from analyzers.model.role_look import Stall
+from analyzers.model.role_stalls import stalled
 from analyzers.model.role_waits import Waits
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window

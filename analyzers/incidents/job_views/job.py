@@ -21,7 +21,7 @@ from analyzers.incidents.messages import Received
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.clocks import moved
-from analyzers.model.role_stalls import Stall
+from analyzers.model.role_look import Stall
 from analyzers.model.roles import Numbering
 from collectors.records import (
     DeviceState,

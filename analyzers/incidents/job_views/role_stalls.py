@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from analyzers.incidents.job_views.job import JobView
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import Instance, Seat, serving
+from analyzers.model.role_look import Stall
 from analyzers.model.role_silence import Seen
-from analyzers.model.role_stalls import Stall, stalled
+from analyzers.model.role_stalls import stalled
 
 LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
 EVERY_SECONDS = 5.0  # of thousands of instances one comes at any moment

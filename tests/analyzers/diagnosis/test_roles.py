@@ -55,6 +55,21 @@ def test_a_dead_engine_is_named_by_role_instance_and_node(where: list[Record]) -
     assert verdict.action.nodes == ()
 
 
+def test_a_trainer_that_sends_no_weights_is_named_though_it_waits_for_experience() -> None:
+    """All rollouts wait for trainer 0's weights, and both trainers for the rollouts: that they wait too is no excuse."""
+    trained = {"phase": "wait", "waiting_for": "queue:experience", "weights": 8}
+    fetches = {**GENERATES, "phase": "weight sync", "running": 1, "still_from": 300.0, "phase_since": 300.0}
+    changes: dict[tuple[str, str], Any] = {
+        ("rollout", str(number)): {**fetches, "waiting_for": "trainer 0"} for number in range(4)
+    }
+    changes |= {("trainer", "0"): trained, ("trainer", "1"): {**trained, "node": "t1"}}
+    verdict = judged([*scene(changes), *placed()])
+    (culprit,) = verdict.culprits
+    assert (culprit.id, culprit.role, culprit.ranks) == ("t0", "trainer", (0,))
+    assert (verdict.symptom, verdict.roots[0].fault_class) == ("hang", "weight_sync_still")
+    assert (verdict.action.kind, verdict.action.role, verdict.action.nodes) == ("restart_role", "trainer", ())
+
+
 def test_a_healthy_job_of_roles_names_nothing() -> None:
     """Roles that wait for one another are no symptom."""
     verdict = judged([*scene(), *placed()])

@@ -16,6 +16,9 @@ Changes = Mapping[tuple[str, str], Any]
 ROLLOUTS = [("rollout", str(number)) for number in range(4)]
 IDLE = {"phase": "wait", "running": 0, "waiting_for": "controller", "weights": 7}
 SYNCS = {"phase": "weight_sync", "running": 0, "weights": 7}
+TRAINED = {"phase": "wait", "waiting_for": "queue:experience", "weights": 8}
+TRAINERS = {("trainer", "0"): TRAINED, ("trainer", "1"): {**TRAINED, "node": "t1"}}
+FETCHES = {**SYNCS, "running": 1, "tokens": 200, "still_from": 300.0, "phase_since": 300.0}
 
 
 def rollouts(how: Mapping[str, Any], *, but: Mapping[str, Any] | None = None) -> dict[tuple[str, str], Any]:
@@ -37,6 +40,8 @@ HEALTHY_JOBS: dict[str, Changes] = {
     | {("trainer", "0"): {"phase": "weight_sync", "weights": 8, "phase_since": 500.0}},
     "rollouts in the sync before the last one has ended": rollouts(SYNCS, but={**GENERATES, "running": 1})
     | {("trainer", "0"): {"phase": "wait", "waiting_for": "queue:experience", "weights": 7}},
+    "a checkpoint of 400 s before the weights go out": rollouts({**FETCHES, "waiting_for": "trainer 0"})
+    | {**TRAINERS, ("trainer", "0"): {"phase": "save_checkpoint", "weights": 8, "phase_since": 200.0}},
     "warm-up of 500 s": rollouts(GENERATES, but={"phase": "warm_up", "running": 0, "phase_since": 100.0}),
     "a training phase of 250 s without a step": {
         ("trainer", "0"): {"phase": "update", "phase_since": 340.0, "steps": 0.1, "still_from": 340.0},
@@ -113,6 +118,34 @@ FAULTS: dict[str, tuple[Changes, tuple[str, str, str]]] = {
         | {("trainer", "0"): {"phase": "weight_sync", "weights": 8, "phase_since": 300.0}},
         ("weight_sync_still", "trainer", "0"),
     ),
+    "weights that one of two trainers does not send": (
+        rollouts({**FETCHES, "waiting_for": "trainer 0"}) | TRAINERS, ("weight_sync_still", "trainer", "0"),
+    ),
+    "weights that the second trainer does not send": (
+        rollouts({**FETCHES, "waiting_for": "trainer 1"}) | TRAINERS, ("weight_sync_still", "trainer", "1"),
+    ),
+    "a collective of all trainers that does not end": (
+        rollouts({**FETCHES, "waiting_for": "trainer"}) | TRAINERS, ("weight_sync_still", "trainer", ""),
+    ),
+    "a rollout that has the weights and does not pass them on": (
+        rollouts({**FETCHES, "waiting_for": "rollout 0"})
+        | {("rollout", "0"): {**GENERATES, "weights": 8}, **TRAINERS},
+        ("weight_sync_still", "rollout", "0"),
+    ),
+    "weights that reach nobody along a chain": (
+        rollouts({**FETCHES, "waiting_for": "rollout 1"}) | TRAINERS
+        | {("rollout", number): {**FETCHES, "waiting_for": "trainer 1"} for number in "01"},
+        ("weight_sync_still", "trainer", "1"),
+    ),
+    "one of two senders, and those of the other go on": (
+        rollouts({**GENERATES, "weights": 8}) | TRAINERS
+        | {("rollout", number): {**FETCHES, "waiting_for": "trainer 1"} for number in "23"},
+        ("weight_sync_still", "trainer", "1"),
+    ),
+    "one that gets no weights, and its peers have them from the same sender": (
+        rollouts({**GENERATES, "weights": 8}, but={**FETCHES, "waiting_for": "trainer 0"}) | TRAINERS,
+        ("weight_sync_still", "rollout", "3"),
+    ),
     "a controller that waits for what nobody has": (
         {**rollouts(IDLE), ("controller", "0"): {"phase": "wait", "waiting_for": "rollout 2", "phase_since": 100.0},
          ("reward", "0"): {"phase": "idle", "running": 0}, ("environment", "0"): {"phase": "idle", "running": 0}},
@@ -129,6 +162,19 @@ def test_a_fault_names_the_role_and_its_instance(name: str) -> None:
     """Each fault names the instance that holds the others up, and nobody beside it."""
     changes, expected = FAULTS[name]
     assert named(scene(changes)) == [expected]
+
+
+def test_engines_of_one_node_that_get_no_weights_are_not_their_sender_s_fault() -> None:
+    """Two engines of one node wait, and those of other nodes were served: the node, and no trainer."""
+    waits = {**FETCHES, "waiting_for": "trainer 0", "node": "r2"}
+    changes = rollouts({**GENERATES, "weights": 8}) | TRAINERS | {("rollout", number): waits for number in "23"}
+    assert named(scene(changes)) == [("weight_sync_still", "rollout", "2"), ("weight_sync_still", "rollout", "3")]
+
+
+def test_who_waits_behind_a_transfer_is_counted() -> None:
+    """Four rollouts wait for weights, the other trainer and the controller for their experience."""
+    (found,) = stalls(scene(rollouts({**FETCHES, "waiting_for": "trainer 0"}) | TRAINERS))
+    assert found.blocked == 6
 
 
 def test_a_killed_rollout_is_lost() -> None:

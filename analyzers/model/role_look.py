@@ -1,0 +1,73 @@
+"""The instances of a job's roles at one instant, and what is said of one that holds the others up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from analyzers.knowledge.role_rules import Bounds, RoleRules
+from analyzers.model.role_instances import Instance, Seat, serving
+from analyzers.model.role_silence import NOT_SEEN, Seen, Silence
+from analyzers.model.role_waits import Waits
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """One instance, or with ``instance`` empty a role, that makes no progress though it should. ``since``: UTC seconds."""
+
+    fault_class: str
+    role: str
+    instance: str
+    since: float
+    strength: float
+    why: str
+    phase: str = ""
+    source: str = ""
+    at: float | None = None  # of the newest reading that shows it
+    blocked: int = 0  # how many instances wait for it, directly or not
+    seats: tuple[Seat, ...] = ()  # of a role: the instances it is about
+
+
+@dataclass
+class Look:
+    """One look at the instances of a job: what is known of each, who waits for whom, and who is not heard."""
+
+    instances: Mapping[Seat, Instance]
+    now: float
+    rules: RoleRules
+    seen: Mapping[Seat, Seen]
+    waits: Waits = field(init=False)
+    silence: Silence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waits = Waits(self.instances, self.rules, self.now)
+        self.silence = Silence(list(serving(self.instances)), self.waits.waiting, self.bounds, self.seen)
+
+    @property
+    def bounds(self) -> Bounds:
+        """Return the bounds of every role."""
+        return self.rules.bounds
+
+    def moves(self, one: Instance) -> bool:
+        """Whether it was seen to make progress within the last minute."""
+        count = one.tokens or one.steps
+        return count is not None and count.moved and self.fresh(count.seen_at) and self.now - count.since < 60.0
+
+    def fresh(self, at: float) -> bool:
+        """Whether a reading of that instant still says something of now."""
+        return self.now - at <= self.bounds.stale_seconds
+
+    def is_overdue(self, one: Instance) -> bool:
+        """Whether it has been in its phase for longer than that may take."""
+        longest = self.rules.of_phase(one.phase).longest_seconds
+        fresh = self.fresh(one.spoke_at) and one.phase_since is not None
+        return fresh and 0 < longest < self.now - (one.phase_since or 0.0)
+
+    def stall(
+        self, fault_class: str, one: Instance, since: float, strength: float, why: str, seen: Seen = NOT_SEEN
+    ) -> Stall:
+        """Return what is said of one instance."""
+        return Stall(
+            fault_class, one.role, one.instance, since, strength, why, one.phase or "", seen.source or one.source,
+            seen.at or one.seen_at,
+        )  # fmt: skip

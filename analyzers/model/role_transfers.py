@@ -1,0 +1,90 @@
+"""Who holds up weights that exist: who sends them, or the few of a role that did not get them.
+
+Weights go from a trainer to rollouts, one by one or by a collective, or from a rollout that has them to the next. A waiter that
+names one instance waits for that instance's part of it; one that names none, or a role, waits for the role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from analyzers.model.role_instances import Instance, Seat, serving
+from analyzers.model.role_look import Look, Stall
+from analyzers.model.role_waits import newer
+
+MOST_NAMED = 8
+_SENDS_LATER = frozenset({"switch", "warm_up", "checkpoint"})
+
+
+def held_up(look: Look) -> Iterator[Stall]:
+    """Yield who holds up weights that exist.
+
+    An instance that is in the phase of a sync before there are newer weights waits for the tail of a step.
+    """
+    trainers = look.waits.of_kind("trainer") or look.waits.of_kind("hybrid")
+    newest = max((one.weights for one in serving(look.instances) if one.weights is not None), default=None)
+    moves = any(map(look.moves, serving(look.instances)))
+    for role in sorted({one.role for one in serving(look.instances)} - {one.role for one in trainers}):
+        members = look.waits.of_role(role)
+        late = [one for one in members if _in_sync(look, one) >= look.bounds.sync_seconds]
+        sure = [one for one in late if newer(newest, one.weights) and _is_empty(look, one)]
+        stuck = sure or [one for one in late if one.weights is None and not moves]
+        served = sum(one.weights == newest for one in members)
+        sender = _sender(look, sure)
+        apart = (
+            len({one.node for one in sure if one.node}) > 1
+        )  # what keeps several machines waiting is not with one of them
+        few = bool(sure and served and 2 * len(sure) <= len(members))
+        if few and (sender is None or not apart):
+            for one in sure[:MOST_NAMED]:
+                seconds = _in_sync(look, one)
+                why = f"it waits for weights for {seconds:.0f} s, and {served} others of its role have them"
+                yield look.stall("weight_sync_still", one, look.now - seconds, 0.75, why)
+        elif stuck and trainers:
+            strength = 0.8 if sender is not None and apart else 0.7 if sure else 0.4
+            yield from _not_sent(look, stuck, [sender] if sender is not None else trainers, strength)
+
+
+def _not_sent(look: Look, stuck: Sequence[Instance], senders: Sequence[Instance], strength: float) -> Iterator[Stall]:
+    """Yield who sends: one, or several together; none while one does first what may take long."""
+    if any(look.rules.phase_kind(one.phase) in _SENDS_LATER and not look.is_overdue(one) for one in senders):
+        return
+    seconds, role = max(_in_sync(look, one) for one in stuck), stuck[0].role
+    of = len(look.waits.of_role(role))
+    why = f"{len(stuck)} of {of} instances of {role} wait for its weights for {seconds:.0f} s"
+    seats = tuple(one.seat for one in senders)
+    behind = {one.seat for end in stuck for one in (end, *look.waits.behind.get(end.seat, ()))} - set(seats)
+    made = look.stall("weight_sync_still", senders[0], look.now - seconds, strength, why)
+    made = replace(made, blocked=len(behind))
+    yield made if len(senders) == 1 else replace(made, instance="", seats=seats)
+
+
+def _sender(look: Look, stuck: Sequence[Instance]) -> Instance | None:
+    """Return the one instance for whose weights all of these wait, directly or along a chain; None: they name no one."""
+    found = {one.seat if one is not None else None: one for one in (_source(look, waiter) for waiter in stuck)}
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _source(look: Look, waiter: Instance) -> Instance | None:
+    """Return who has the weights at the end of the chain of those that a waiter names."""
+    passed: set[Seat] = set()
+    one: Instance | None = waiter
+    while one is not None and one.seat not in passed and look.fresh(one.spoke_at):
+        passed.add(one.seat)
+        role, _, name = (one.waiting_for or "").partition(" ")
+        one = look.instances.get((role, name)) if name else None
+        if one is not None and newer(one.weights, waiter.weights):
+            return one
+    return None
+
+
+def _is_empty(look: Look, one: Instance) -> bool:
+    """Whether it is seen to have ended what it had: a rollout does that before it takes newer weights."""
+    return one.requests_running == 0 or (one.tokens is not None and not look.moves(one))
+
+
+def _in_sync(look: Look, one: Instance) -> float:
+    """Return for how long it has been in a weight sync."""
+    syncs = look.rules.phase_kind(one.phase) == "weight_sync" and look.fresh(one.spoke_at)
+    return look.now - one.phase_since if syncs and one.phase_since is not None else 0.0
