@@ -29,7 +29,9 @@ MAX_ABSENT_SHARE = 1 / 3
 OUT_OF_DATE_SECONDS = 90.0
 """An agent reports states every 10 s: one so much older than another rank's is of a node that no longer reports."""
 SAME_LOOK_SECONDS = 0.5
+READ_SECONDS = 12.0  # within which an agent reads a process again
 _DEAD = frozenset({"Z", "X"})
+_STOPPED = frozenset({"T", "t"})
 
 # A page that is read or written holds a process for a moment: one look says nothing, two looks say that it stays.
 _PAGES = re.compile(r"^(?:__)?(?:folio_wait|wait_on_page|wait_on_buffer|balance_dirty_pages)")
@@ -49,8 +51,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         gone = {rank: row for rank, row in dead.items() if _without_a_word(row)}
         yield from _named(gone, "gone", {"Z": EXITED, "X": EXITED}, "its process has exited (state {0.state})")
     known = _last_known(rows)
-    stopped = {rank: row for rank, row in known.items() if row.state in {"T", "t"}}
-    if stopped and len(stopped) < max(2, len(topology.ranks)):
+    stopped = {rank: row for rank, row in known.items() if row.state in _STOPPED}
+    if stopped and len(stopped) < max(2, len(topology.ranks)) and _others_ran(stopped, rows, topology):
         why = "its process is stopped (state {0.state}): it takes part in nothing until it is continued"
         yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
     if len(stopped) >= max(2, len(topology.ranks)) and all(row.state == "T" for row in stopped.values()):
@@ -73,6 +75,30 @@ def _last_known(rows: Mapping[int, Sequence[ProcessState]]) -> dict[int, Process
     instants = [row.at for row in newest.values() if row.boot_id is not None and row.at is not None]
     since = max(instants, default=0.0) - OUT_OF_DATE_SECONDS
     return {rank: row for rank, row in newest.items() if row.boot_id is None or (row.at or 0.0) >= since}
+
+
+def _others_ran(
+    stopped: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]], topology: Topology
+) -> bool:
+    """Whether a rank was read running while these were stopped, as an agent reports it: else all may have been stopped.
+
+    A person stops and continues all ranks at once; a node that has not reported since shows its ranks as they were.
+    """
+    rank, last = max(stopped.items(), key=lambda item: item[1].at or 0.0)
+    if last.boot_id is None or last.at is None or len(topology.ranks) < 2:
+        return True
+    since = last.at
+    for row in reversed(rows[rank]):
+        if row.state != last.state:
+            break
+        since = row.at or 0.0
+    return any(
+        found[-1].state not in _STOPPED
+        and any(row.state not in _STOPPED and (row.at or 0.0) >= since - SAME_LOOK_SECONDS for row in found)
+        and not any(row.state in _STOPPED and (row.at or 0.0) >= last.at - READ_SECONDS for row in found)
+        for other, found in rows.items()
+        if other not in stopped
+    )
 
 
 def _named(

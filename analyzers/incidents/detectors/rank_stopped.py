@@ -1,6 +1,7 @@
 """A rank's process is stopped (SIGSTOP), or stuck in the kernel without any CPU time, whatever the steps say.
 
-A debugger's stop is another state. Where all ranks are stopped the job is suspended from outside, as a scheduler or Ctrl-Z does.
+A debugger's stop is another state. Where all ranks are stopped the job is suspended from outside, as a scheduler or Ctrl-Z does;
+a node that has not reported since may be a part of that.
 """
 
 from __future__ import annotations
@@ -21,9 +22,16 @@ MOST_NAMED = 64
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a hang for the ranks that all readings of twenty seconds found stopped or stuck."""
     del now
-    now_held = view.processes.held.values()
-    held = sorted((one for one in now_held if one.seconds >= HELD_SECONDS), key=lambda one: (one.since, one.rank))
-    if not held or 1 < view.processes.alive <= sum(one.state == STOPPED for one in now_held):
+    processes = view.processes
+    long = [one for one in processes.held.values() if one.seconds >= HELD_SECONDS]
+    if not long or 1 < processes.alive <= sum(one.state == STOPPED for one in processes.held.values()):
+        return
+    newest = {one.node: one for one in sorted(long, key=lambda one: one.until) if one.state == STOPPED}
+    alone = {node for node, one in newest.items() if processes.ran_beside(one)}
+    held = sorted(
+        (one for one in long if one.state != STOPPED or one.node in alone), key=lambda one: (one.since, one.rank)
+    )
+    if not held:
         return
     first = held[0]
     others = f", and {len(held) - 1} more" if len(held) > 1 else ""

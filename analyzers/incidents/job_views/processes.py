@@ -14,6 +14,7 @@ from collectors.records.identity import places, size_of
 ENDED = frozenset("XZ")
 STOPPED, STUCK = "T", "D"
 APART_SECONDS = 45.0  # between two readings of a process: over a longer span nothing is known of it
+READ_SECONDS = 12.0  # within which a process is read again
 MOST_RANKS = 1 << 17
 LARGEST_RANK = 1 << 30
 
@@ -63,6 +64,8 @@ class Process:
     state: str = ""
     oom_kills: int | None = None  # of its node's kernel, at the process's first reading
     seen_at: float | None = None  # by the service's clock
+    ran_at: tuple[float, float] = (0.0, 0.0)  # the last two readings in another state than stopped
+    stopped: Held | None = None  # the newest span in which it was stopped
 
 
 @dataclass(slots=True)
@@ -114,6 +117,15 @@ class Processes:
         """Return how many ranks are not known to have ended."""
         return len(self.ranks) - len(self.ended)
 
+    def ran_beside(self, one: Held) -> bool:
+        """Whether another rank was read running while this one was stopped: else a person may have stopped all of them."""
+        others = (process for rank, process in self.by_rank.items() if rank != one.rank and rank not in self.ended)
+        return self.alive < 2 or any(
+            any(one.since + READ_SECONDS < at <= one.until for at in process.ran_at)
+            and (process.stopped is None or process.stopped.until < one.until - READ_SECONDS)
+            for process in others
+        )
+
     def place(self, placement: Placement, node: NodeView, received_at: float) -> None:
         """Apply a placement. A rank that is missing in a node's newer placement has ended."""
         seats = list(islice(places(placement), MOST_RANKS_OF_A_NODE))
@@ -147,6 +159,8 @@ class Processes:
             process.oom_kills = min(row.oom_kills_total, process.oom_kills or row.oom_kills_total)
         if process.seen_at is None or at >= process.seen_at:
             process.seen_at, process.state = at, row.state
+            if row.state != STOPPED:
+                process.ran_at = process.ran_at[1], at
             if (end := self.ended.get(row.rank)) is not None and not end.seen and end.at < at:
                 del self.ended[row.rank]  # one scan had missed it
             self._hold(row.rank, node.node, row, at)
@@ -164,6 +178,8 @@ class Processes:
             self.continued.append(known)
         if row.state in {STOPPED, STUCK}:
             self.held[rank] = Held(rank, node, row.state, at, at, spent)
+            if row.state == STOPPED and (process := self.by_rank.get(rank)) is not None:
+                process.stopped = self.held[rank]
 
     def _process(self, rank: int, node: str, pid: int | None, started_at: float | None) -> Process | None:
         """Return the rank's process, which is the youngest reported."""

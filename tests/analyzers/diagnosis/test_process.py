@@ -168,6 +168,30 @@ def test_all_stopped_names_no_machine() -> None:
     }
 
 
+def read(rank: int, states: str, begin: float = 0.0) -> list[ProcessState]:
+    """Return a rank's states as an agent reads them, every ten seconds."""
+    return [row(rank, state, boot_id="b", at=begin + 10.0 * k + rank / 10) for k, state in enumerate(states)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("STTTTT", "STTTTTTS", {}),  # the first node is silent since before the end of a stop of all
+        ("STTTTT", "S", {}),  # the second is silent since before its beginning
+        ("STTTTTTTT", "STTTSSSSS", {"stopped": (0, 1, 2, 3)}),
+        ("STTTTT", "SSSSSS", {"stopped": (0, 1, 2, 3)}),
+        ("STT", "SRXX", {"gone": (4, 5, 6, 7), "stopped": (0, 1, 2, 3)}),
+    ],
+)
+def test_a_stop_is_a_machines_where_others_ran_meanwhile(
+    first: str, second: str, expected: dict[str, tuple[int, ...]]
+) -> None:
+    """All may have been stopped by a person: what another node has not reported shows nothing."""
+    rows = [one for rank in range(8) for one in read(rank, first if rank < 4 else second)]
+
+    assert named(findings(*dumps(), *rows)) == expected
+
+
 def test_order_of_records_does_not_matter() -> None:
     """The same records in another order give the same findings."""
     records = [*dumps(), *(row(rank, "TSDS"[rank % 4], "nfs_wait") for rank in range(7))]

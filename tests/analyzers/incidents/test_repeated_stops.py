@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -273,6 +273,38 @@ def test_a_job_that_is_suspended_as_a_whole_is_no_rank_that_is_stopped() -> None
     extra = [state_of(rank, 100.0 + 10.0 * k, "T", 7.0) for rank in range(8) for k in range(6)]
 
     assert Engine().run(WithStates(reporters=(), extra=extra), 0.0, 160.0).opened == []
+
+
+def suspended(rank: int, read: Iterable[float], until: float = 160.0) -> list[tuple[float, str, Record]]:
+    """Return what is read of a rank that a person stops at 100 and continues later."""
+    return [state_of(rank, at, "T" if 100.0 <= at < until else "R", 7.0 if at < until else at) for at in read]
+
+
+@pytest.mark.parametrize(
+    ("read", "opened"),
+    [
+        ([*range(60, 160, 10)], False),  # the agent is late with what came after the stop
+        ([*range(60, 100, 10), *range(160, 220, 10)], False),  # it was silent during the stop
+        ([*range(60, 160, 10), *range(160, 300, 10)], False),
+    ],
+    ids=["silent after", "silent during", "never silent"],
+)
+def test_a_node_that_is_silent_makes_no_stopped_rank_of_a_suspended_job(read: list[int], opened: bool) -> None:
+    """All ranks were stopped and went on; of one node only a part of that has arrived."""
+    late = [row for rank in range(4) for row in suspended(rank, map(float, read))]
+    other = [row for rank in range(4, 8) for row in suspended(rank, map(float, range(60, 300, 10)))]
+
+    assert bool(Engine().run(WithStates(reporters=(), extra=late + other), 0.0, 230.0).opened) is opened
+
+
+def test_a_rank_that_stays_stopped_when_the_others_go_on_is_found() -> None:
+    """The person continues all but one."""
+    extra = [
+        row for rank in range(8) for row in suspended(rank, map(float, range(60, 300, 10)), 160.0 if rank else 400.0)
+    ]
+
+    (opened,) = Engine().run(WithStates(reporters=(), extra=extra), 0.0, 230.0).opened
+    assert 160.0 <= opened <= 200.0
 
 
 def test_another_run_of_the_same_number_forgets_the_rhythm() -> None:
