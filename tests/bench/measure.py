@@ -80,14 +80,10 @@ class _Peak:
 
 
 def provenance(command: str) -> dict[str, object]:
-    """Return what a measured number must come with: the command, the commit, the machine, the versions, the day.
-
-    Figures that a run keeps as it goes on are no change of what it measures.
-    """
+    """Return what a measured number must come with: the command, the commit, the machine, the versions, the day."""
     return {
         "command": command,
-        "commit": _git("rev-parse", "HEAD")
-        + ("+changes" if _git("status", "--porcelain", "-uno", "--", ".", ":!docs/measured") else ""),
+        "commit": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain", "-uno") else ""),
         "machine": {
             "cores": len(os.sched_getaffinity(0)),
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),

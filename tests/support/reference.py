@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -12,7 +12,7 @@ import msgspec
 from fastapi.routing import APIRoute
 
 from analyzers.model import verdict
-from analyzers.model.fault_classes import FAULT_CLASSES, ActionKind
+from analyzers.model.fault_classes import FAULT_CLASSES, ActionKind, FaultClass
 from collectors import live
 from service.api import auth
 from service.api.app import create_app
@@ -64,21 +64,32 @@ def vars_of(bound: object) -> Iterator[tuple[str, object]]:
 
 
 def operations() -> Iterator[str]:
-    """Yield a row for each operation: the scope of its token, and the first sentence about it."""
-    yield from ("| operation | scope | what it does |", "| --- | --- | --- |")
+    """Yield a row for each scope: the operations that a token with it may call."""
+    yield (
+        "What each does, takes and answers is in [openapi.json](openapi.json), and in `/openapi.json` of a running service."
+    )
+    yield from ("", "| scope | operations |", "| --- | --- |")
+    by_scope = defaultdict(list)
+    for operation, scope in scopes().items():
+        by_scope[scope].append(f"`{operation}`")
+    yield from (f"| {scope} | {', '.join(of)} |" for scope, of in sorted(by_scope.items()))
+
+
+def scopes() -> dict[str, str]:
+    """Return the scope that each described operation needs, by method and address."""
     app = create_app(Settings())
     shown = app.openapi()["paths"]
-    scopes = {
-        (method, route.path): CHECKED_BY_HAND.get(route.path) or scope_of(route.dependant)
+    found = {
+        (route.path.replace(":path", ""), method): CHECKED_BY_HAND.get(route.path) or scope_of(route.dependant)
         for route in app.routes
         if isinstance(route, APIRoute)
         for method in route.methods
     }
-    rows = sorted((address.replace(":path", ""), method, scope) for (method, address), scope in scopes.items())
-    for address, method, scope in rows:
-        described = shown.get(address, {}).get(method.lower(), {}).get("description")
-        if described:
-            yield f"| `{method} {address}` | {scope} | {sentence(described)} |"
+    return {
+        f"{method} {address}": scope
+        for (address, method), scope in sorted(found.items())
+        if shown.get(address, {}).get(method.lower(), {}).get("description")
+    }
 
 
 def scope_of(dependant: Any) -> str:
@@ -93,13 +104,9 @@ def scope_of(dependant: Any) -> str:
     return OPEN
 
 
-def sentence(text: str) -> str:
-    """Return the first sentence of a text, on one line."""
-    return re.split(r"(?<=[.?]) (?=[A-Z`])|\n\n", " ".join(text.split("\n\n", maxsplit=1)[0].split()))[0]
-
-
 def fields() -> Iterator[str]:
     """Yield the parts of the verdict, and a line for each field."""
+    yield "Null is where nothing is known.\n"
     parts = [part for part in vars(verdict).values() if isinstance(part, type) and issubclass(part, msgspec.Struct)]
     for part in reversed(parts):
         hints = get_type_hints(part, include_extras=True)
@@ -108,20 +115,26 @@ def fields() -> Iterator[str]:
         for field in msgspec.structs.fields(part):
             hint = hints[field.name]
             known = get_args(hint)[1].description if get_origin(hint) is Annotated else ""
-            yield f"- `{field.encode_name}`: {known}"
+            yield f"- `{field.encode_name}`: {known.removesuffix('; null: unknown.').removesuffix('.')}."
         yield ""
 
 
 def classes() -> Iterator[str]:
     """Yield each fault class below the strongest action that it leads to by itself, with its causes."""
-    yield "Below the strongest action to which a class leads by itself; of a device's own event [xid.md](xid.md) decides."
+    yield (
+        "Below the strongest action to which a class leads by itself; of a device's own event [xid.md](xid.md) decides. "
+        "The cause is `machine` unless another stands behind the class."
+    )
     weakest_first = get_args(ActionKind)
     rows = sorted(FAULT_CLASSES, key=lambda row: (-weakest_first.index(row.strongest), row.name))
     for action, of in groupby(rows, key=lambda row: row.strongest):
         yield f"\n### {action}\n"
-        yield from (
-            f"- `{row.name.replace('*', '…')}`: {row.words.replace('{}', '…')} ({', '.join(row.causes)})" for row in of
-        )
+        yield from (f"- `{row.name.replace('*', '…')}`: {row.words.replace('{}', '…')}{causes_of(row)}" for row in of)
+
+
+def causes_of(row: FaultClass) -> str:
+    """Return the causes of a class in brackets, but for a class whose only cause is the machine."""
+    return "" if row.causes == ("machine",) else f" ({', '.join(row.causes)})"
 
 
 def collectors() -> Iterator[str]:

@@ -1,8 +1,7 @@
 """A log reports a failure that ends a rank, or a failure after which the job did not go on.
 
 Programs also log failures that they survive: a handled exception, a restored connection. Those are symptoms only where no step
-follows. A job may print any words, those of a failed GPU too: what ends a rank is a symptom at once where an ended process or
-its node's kernel backs it, and else like the others.
+follows.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ LAUNCHERS = frozenset({
 })  # fmt: skip
 """Exceptions that report the end of another process, or that the job was ended from outside."""
 SETTLED_SECONDS = 5.0  # in which the next step would have come
-UNMOVED_SECONDS = 30.0  # in which a job without steps that goes on has moved: its counters are read every ten
-RELATED_SECONDS = 300.0  # between a failure of a device and what a program logs of it
 TEXT_CHARACTERS = 200
 
 
@@ -68,21 +65,10 @@ def _fails(event: LogEvent) -> bool:
 
 
 def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> bool:
-    """Whether the failure is fatal by its kind and something beside the log says so, or no step has followed it."""
+    """Whether the failure is fatal by its kind, or no step has followed it."""
     if event.event in FATAL:
-        if _is_backed(view, seen):
-            return True
-        if view.newest_step is None:
-            moved_at = max(view.waits.moved_at, view.traffic.moved_at or 0.0)
-            return now >= seen.at + UNMOVED_SECONDS and moved_at <= seen.at + UNMOVED_SECONDS / 2
+        return True
     # 2 × the median step time: the present step may have been about to end, and the next has had its time.
     allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
     heard_until = view.progress.until if view.newest_step is not None else now
     return heard_until >= seen.at + allowed and (view.newest_step_at or 0.0) <= seen.at + allowed / 2
-
-
-def _is_backed(view: JobView, seen: SeenEvent) -> bool:
-    """Whether a process of the job has ended badly since it last moved, or the node's kernel or a device reports trouble."""
-    if any(not end.well and end.at >= view.settled_until for end in view.ended.values()):
-        return True
-    return any(one.node == seen.node and abs(one.at - seen.at) <= RELATED_SECONDS for one in view.hardware.entries)
