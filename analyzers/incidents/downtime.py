@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzers.incidents.job_views import JobView
+from analyzers.incidents.job_views.loss_anomalies import odd_until
 from analyzers.incidents.job_views.step_rhythm import StepRow
 from analyzers.model.incident import Incident
 
@@ -59,11 +60,11 @@ def _update(downtime: Downtime, views: list[JobView]) -> Downtime:
     acted = [at for at in acted if at >= downtime.detected_at]
     if downtime.acted_at is None and acted:
         downtime = replace(downtime, acted_at=min(acted))
-    begun = [row for view in later if (row := _first_step(view, -math.inf)) is not None]
+    begun = [row for view in later if (row := _first_good_step(view, -math.inf)) is not None]
     if begun:
         return _end(downtime, min(begun, key=lambda row: row.at))
     if downtime.acted_at is None and any(view.went_on(downtime.detected_at) for view in same):
-        rows = [row for view in same if (row := _first_step(view, downtime.detected_at)) is not None]
+        rows = [row for view in same if (row := _first_good_step(view, downtime.detected_at)) is not None]
         return _end(downtime, min(rows, key=lambda row: row.at)) if rows else downtime
     return downtime
 
@@ -73,9 +74,12 @@ def _end(downtime: Downtime, row: StepRow) -> Downtime:
     return replace(downtime, first_good_at=row.at, resumed_step=row.step, steps_lost=lost)
 
 
-def _first_step(view: JobView, after: float) -> StepRow | None:
-    """Return the first kept step that ended after an instant."""
-    return next((row for row in view.rhythm.rows if row.at > after), None)
+def _first_good_step(view: JobView, after: float) -> StepRow | None:
+    """Return the first kept step that ended after an instant, with a loss and a norm as before, and so did all after it."""
+    if view.progress.trouble() is not None:
+        return None
+    since = max(after, odd_until(view.rhythm.rows))
+    return next((row for row in view.rhythm.rows if row.at > since), None)
 
 
 def _ended_at(view: JobView) -> float | None:

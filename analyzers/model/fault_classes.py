@@ -244,7 +244,7 @@ def _crash() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass(
         "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
-        advice="an exception in the code: run again; a repeat on the same node would point to it",
+        advice="an exception in the code: read it; a plain restart shows whether it comes again",
     )  # fmt: skip
     yield FaultClass("exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception")
     yield FaultClass(

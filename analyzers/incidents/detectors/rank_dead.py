@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.diagnosis.crash.exits import KILL, LIMITS
+from analyzers.diagnosis.crash.exits import KILL, LIMITS, TERMINATE
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.ending import STOPS, bad_ends
 from analyzers.incidents.job_views.job import JobView
@@ -31,15 +31,26 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     if not bad or _is_unseen(view, bad) or now < bad[0].at + _patience(bad):
         return
     first = bad[0]
-    others = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
     yield Symptom(
         kind="crash",
         detector="rank_dead",
         at=first.at,
-        text=f"the process of {view.name(first.rank)} on {first.node} ended {first.how()}{others}",
+        text=f"the process of {view.name(first.rank)} on {first.node} ended {first.how()}{_others(bad)}",
         ranks=tuple(end.rank for end in bad[:MOST_NAMED]),
         nodes=(first.node,),
     )
+
+
+def _others(bad: list[End]) -> str:
+    """Say how the ranks after the first ended: those that a launcher ended for it did not fail."""
+    first, *rest = bad
+    ended = [end for end in rest if first.killed_by is None and end.killed_by in {TERMINATE, KILL}]
+    own, signals = len(rest) - len(ended), sorted({str(end.killed_by) for end in ended})
+    text = f", and {own} more" if own else ""
+    if ended:
+        by = f"signal{'s' if len(signals) > 1 else ''} {' and '.join(signals)}"
+        text += f"; {len(ended)} more {'was' if len(ended) == 1 else 'were'} then ended by {by}, as a launcher ends the rest"
+    return text
 
 
 def _is_unseen(view: JobView, bad: list[End]) -> bool:

@@ -126,15 +126,16 @@ class _Sight:
             )
         if self.blind:
             parts.append(
-                f"{sum(self.blind.values())} on {_nodes(len(self.blind))} whose agent can take neither stacks nor recorders"
+                f"{sum(self.blind.values())} on {_nodes(len(self.blind))} whose agent can take neither stacks nor recorder dumps"
                 f" ({list_names(self.blind)}; {self.why})"
             )
         if self.unplaced:
             parts.append(f"{self.unplaced} on nodes that were not reported")
-        return (
-            f"job {self.job}: {self.share:.0%} of {self.ranks} ranks are seen, below {rules.coverage_raised_below:.0%}; not"
-            f" seen: {'; '.join(parts)}. A verdict may miss its culprit, and names no node for being unseen"
-        )
+        share, bound = f"{self.share:.0%} of {self.ranks} ranks", f"below {rules.coverage_raised_below:.0%}"
+        seen = f"{share} are seen, {bound}; not seen"
+        if not self.silent and not self.unplaced:
+            seen = f"all ranks are seen by their processes, and {share} by stacks or recorder dumps, {bound}; not so"
+        return f"job {self.job}: {seen}: {'; '.join(parts)}. A verdict may miss its culprit, and names no node for being unseen"
 
 
 def _sight(job: JobView, signs: Mapping[str, NodeSigns], silent: Collection[str], nodes: Collection[str]) -> _Sight:

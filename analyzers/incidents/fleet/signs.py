@@ -209,8 +209,9 @@ def explain_blindness(coverage: Coverage) -> str:
 
 
 def _idle(report: CollectorReport) -> bool:
-    """Whether it ran in its minute and gave nothing: a run that was not due does not count."""
-    return report.records == 0 and report.nothing + report.failures + report.overran > 0
+    """Whether it ran in its minute and could give nothing: without a reason, no reading was due."""
+    unable = report.failures + report.overran > 0 or (report.nothing > 0 and report.error != "")
+    return report.records == 0 and unable
 
 
 def file_server(source: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,18 +68,12 @@ class RecentValues:
 
 def find_anomaly(rows: Sequence[StepRow]) -> LossAnomaly | None:
     """Return the run of odd steps that lasts at the end of these rows."""
-    losses, norms = RecentValues(), RecentValues()
     newest: deque[_Odd | None] = deque(maxlen=WITHIN)
     found: LossAnomaly | None = None
     good = 0
-    for row in rows:
-        if row.skipped:
-            continue
-        odd_one = _odd(row, losses, norms)
+    for _, odd_one in _screened(rows):
         newest.append(odd_one)
         if odd_one is None:
-            losses.add(row.loss)
-            norms.add(row.gradient_norm)
             good += 1
             found = None if good >= GOOD_AGAIN else found
             continue
@@ -89,6 +83,23 @@ def find_anomaly(rows: Sequence[StepRow]) -> LossAnomaly | None:
             first = odd_ones[0]
             found = LossAnomaly(odd_one.name, first.row.at, first.row.step, odd_one.text)
     return found
+
+
+def odd_until(rows: Sequence[StepRow]) -> float:
+    """Return the instant of the newest odd step; -inf where there is none."""
+    return max((row.at for row, odd_one in _screened(rows) if odd_one is not None), default=-math.inf)
+
+
+def _screened(rows: Sequence[StepRow]) -> Iterator[tuple[StepRow, _Odd | None]]:
+    """Yield each step that the optimizer took, with what is odd about it."""
+    losses, norms = RecentValues(), RecentValues()
+    for row in rows:
+        if row.skipped:
+            continue
+        if (odd_one := _odd(row, losses, norms)) is None:
+            losses.add(row.loss)
+            norms.add(row.gradient_norm)
+        yield row, odd_one
 
 
 class AnomalyScreen:

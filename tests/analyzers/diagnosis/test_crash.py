@@ -29,7 +29,7 @@ def test_one_rank_with_an_exception_of_its_own_is_code_and_the_others_are_victim
 
     assert (finding.symptom, finding.cause, finding.fault_class) == ("crash", "code", "exception_one_rank")
     assert (finding.suspects[0].kind, named(finding), finding.victims) == ("code", (2,), (0, 1, 3))
-    assert "repeat on the same node" in finding.suspects[0].why
+    assert "machine" not in finding.suspects[0].why  # no repeat turns it to one
     assert finding.suspects[0].evidence[0].source == "rank2.log:10"
 
 

@@ -54,6 +54,27 @@ def test_a_launcher_that_ends_the_rest_does_not_hide_the_first() -> None:
     (found,) = told(WatchedJob(ended=ended, stopped_at=100.0), 125.0)
     assert found.ranks[0] == 6
     assert found.nodes == ("n1",)
+    assert found.text.endswith(
+        "ended with exit code 1; 7 more were then ended by signal 15, as a launcher ends the rest"
+    )
+
+
+def test_ranks_that_fail_of_themselves_are_not_called_ended() -> None:
+    """Exit codes are each rank's own; signals before the first exit code are nobody's answer to it."""
+    codes: dict[int, tuple[float, int | None, int | None]] = {
+        5: (100.0, 1, None),
+        6: (100.5, 1, None),
+        7: (101.0, 1, None),
+    }
+    found, mixed = (
+        next(one for one in told(WatchedJob(ended=ended, stopped_at=100.0), 125.0) if one.detector == "rank_dead")
+        for ended in (codes, codes | {4: (101.0, None, 15)})
+    )
+
+    assert found.text.endswith("exit code 1, and 2 more")
+    assert mixed.text.endswith(
+        "exit code 1, and 2 more; 1 more was then ended by signal 15, as a launcher ends the rest"
+    )
 
 
 def test_a_rank_that_the_job_can_do_without_is_no_symptom_for_long() -> None:

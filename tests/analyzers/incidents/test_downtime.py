@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import pytest
 
 from analyzers.incidents.downtime import Downtime, update_downtimes
 from analyzers.incidents.memory import observe_batch
@@ -32,6 +35,11 @@ class Seen:
     def steps(self, at: float, rows: Sequence[tuple[int, float]], attempt: int = 1) -> None:
         """Receive steps: number, and seconds after the start."""
         self.tell(at, step_record([(step, START + when) for step, when in rows], attempt=attempt))
+
+    def losses(self, at: float, rows: Sequence[tuple[int, float, float, int]]) -> None:
+        """Receive steps with their loss: number, seconds after the start, loss, and what is NaN."""
+        loss, nan = [row[2] for row in rows], [row[3] for row in rows]
+        self.tell(at, step_record([(step, START + when) for step, when, *_ in rows], attempt=1, loss=loss, nan=nan))
 
     def run(self, at: float, attempt: int = 1) -> None:
         """Receive who runs."""
@@ -91,6 +99,24 @@ def test_a_job_that_goes_on_by_itself_loses_time_and_no_step() -> None:
     assert cost.acted_at is None
     assert cost.first_good_at == START + 290
     assert (cost.resumed_step, cost.steps_lost) == (1_004, 0)
+
+
+@pytest.mark.parametrize("odd", [(math.nan, 1), (900.0, 0)], ids=["nan", "spike"])
+def test_a_step_with_wrong_numbers_is_no_good_step(odd: tuple[float, int]) -> None:
+    """The job goes on with wrong numbers: it trains again from the first step of those that are right."""
+    seen = Seen()
+    seen.run(0)
+    before = [(1_000 + step, 1.0 + step, 2.0, 0) for step in range(60)]
+    wrong = [(1_060 + step, 98.0 + step, *odd) for step in range(40)]
+    seen.losses(140, [*before, *wrong])
+    lasting = seen.cost()
+    seen.losses(200, [(1_100 + step, 150.0 + step, 2.0, 0) for step in range(4)])
+    early = seen.cost()
+    seen.losses(220, [(1_104 + step, 154.0 + step, 2.0, 0) for step in range(20)])
+
+    assert lasting == early == COST
+    assert seen.cost().first_good_at == START + 150
+    assert seen.cost().resumed_step == 1_100
 
 
 def test_one_dead_rank_is_no_act() -> None:

@@ -89,6 +89,7 @@ def test_a_job_of_which_a_fifth_cannot_be_seen_is_an_alarm() -> None:
     assert [(alarm.kind, alarm.job, alarm.raised) for alarm in world.alarms] == [("coverage", "a", True)]
     assert "80%" in world.alarms[0].text
     assert "py-spy is not installed" in world.alarms[0].text
+    assert "are seen, below" not in world.alarms[0].text  # their processes are: stacks and dumps are what is missing
     seeing = Coverage(collectors=(CollectorReport(name="stacks", runs=30, records=1),))
     for name in world.names[:8]:
         world.tell(name, seeing)
@@ -112,6 +113,16 @@ def test_silent_and_unplaced_ranks_are_unseen() -> None:
     assert set(last.nodes) == set(world.names[:8])
     assert "70% of 80 ranks" in last.text
     assert "16 on nodes that were not reported" in last.text
+
+
+def test_a_job_without_a_recorder_is_seen_by_its_stacks() -> None:
+    """A plain gloo job has no recorder, and stacks that were not due in this minute can be taken in the next."""
+    world = World(jobs=[("a", range(8))])
+    recorder = CollectorReport(name="recorder", runs=2, nothing=1, error="not asked; of 4 ranks could be asked: none")
+    for name in world.names[:8]:
+        world.tell(name, Coverage(collectors=(CollectorReport(name="stacks", runs=30, nothing=30), recorder)))
+    world.run(300)
+    assert world.alarms == []
 
 
 @pytest.mark.parametrize("why", ["starting", "ended", "unsaid"])
