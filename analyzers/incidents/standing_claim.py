@@ -97,7 +97,8 @@ def _contradicts(incident: Incident, before: Claim, new: Claim) -> bool:
 
 
 def _names_alike(before: Claim, new: Claim) -> bool:
-    return before.named == new.named and before.cause in (new.cause, "unknown") and not _is_of_other_roles(before, new)
+    alike = before.cause == new.cause or "unknown" in (before.cause, new.cause)
+    return before.named == new.named and alike and not _is_of_other_roles(before, new)
 
 
 def _is_of_other_roles(before: Claim, new: Claim) -> bool:

@@ -34,6 +34,7 @@ Trait = Literal[
     "from_outside",  # the job was ended from outside, and nothing is wrong
     "ended",  # a process that ended, as each does once the job is ended from outside
     "waits_outside",  # the ranks of its scope wait for what is outside their role or job: no wait of others accuses them
+    "own_code",  # a place in the program's own code: with no other evidence its code or data holds it as well as its machine
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 
@@ -91,12 +92,9 @@ def _hang() -> Iterator[FaultClass]:
         "every member entered the operation and none finished it", traits=("on_device", "any_size"),
     )  # fmt: skip
     yield FaultClass(
-        "desync",
-        ("hang", "stacks", "crash"),
-        ("code", "unknown"),
-        "rollback",
+        "desync", ("hang", "stacks", "crash"), ("code", "unknown"), "rollback",
         "the members did not all call the same operation",
-    )
+    )  # fmt: skip
     yield FaultClass(
         "deadlock", ("hang",), ("code", "unknown"), "rollback", "the ranks wait for one another in a circle"
     )
@@ -134,6 +132,11 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
         "stuck_stack", ("stacks",), ("machine", "code"), "rollback", "its stack differs from its peers' and stays"
     )
     yield FaultClass("stuck_*", ("stacks",), ("machine", "code"), "rollback", "its stack differs from its peers': {}")
+    for name, words in (("stuck_compute", "it is in its own code"), ("stuck_sleeping", "it sleeps in its own code")):
+        yield FaultClass(
+            name, ("stacks",), ("unknown", "machine"), "probe", f"{words} while its peers wait", traits=("own_code",),
+            advice="its code, its data or its machine may hold it there, and stacks alone do not decide between them",
+        )  # fmt: skip
     yield FaultClass(
         "no_stack", ("stacks",), ("machine",), "probe", "it gave no stack while its peers did", traits=("no_stack",)
     )
@@ -163,13 +166,8 @@ def _roles() -> Iterator[FaultClass]:
     yield FaultClass("tool_still", by, machine, "restart_role", "an environment has calls and finishes none")
     yield FaultClass("worker_still", by, machine, "restart_role", "it has requests and finishes none")
     yield FaultClass("trainer_still", by, machine, "restart_role", "a trainer makes no progress in its training phase")
-    yield FaultClass(
-        "weight_sync_still",
-        by,
-        ("machine", "unknown"),
-        "restart_role",
-        "weights that exist do not reach who waits for them",
-    )
+    waits = "weights that exist do not reach who waits for them"
+    yield FaultClass("weight_sync_still", by, machine, "restart_role", waits)
     yield FaultClass(
         "role_memory", by, ("code",), "restart_role", "a role's memory grew until a process on its node was killed",
         advice="no machine is at fault: restart what grew, and give the role less to hold", traits=("own_state",),

@@ -144,6 +144,12 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], doc("Attempts that the evidence is also of, and that were left out.")
     ] = ()
     unread: Annotated[tuple[str, ...], doc("Files that gave no record, with the reason.")] = ()
+    has_gpus: Annotated[
+        bool | None,
+        doc(
+            "Whether the nodes that the action names, else all, have GPUs; false: agents looked for them; null: unknown."
+        ),
+    ] = None
     shed: Annotated[
         tuple[str, ...], doc("Nodes of which the engine gave up records for want of memory: none of them is evicted.")
     ] = ()

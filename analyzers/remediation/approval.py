@@ -128,7 +128,8 @@ def _renew(transition: Transition, known: Remediation, plan: Remediation) -> Non
     renewed = replace(
         known, verdict_version=plan.verdict_version, probability=plan.probability, why=plan.why, symptom=plan.symptom,
         fault_class=plan.fault_class, expected_loss_gpu_hours=plan.expected_loss_gpu_hours, code_version=version,
-        priced_tenants=plan.priced_tenants, alternatives=plan.alternatives, role_restart=plan.role_restart,
+        expected_loss_node_hours=plan.expected_loss_node_hours, priced_tenants=plan.priced_tenants,
+        alternatives=plan.alternatives, role_restart=plan.role_restart,
         version=known.version + 1,
     )  # fmt: skip
     transition.store(renewed)

@@ -20,6 +20,7 @@ from analyzers.remediation.ladder.standstill import IncidentTimes, explain_wait
 from analyzers.remediation.ladder.trouble import Trouble
 from analyzers.remediation.messages import Proposed
 from analyzers.remediation.plan import Costs, Plan, Situation, Weighed, choose_plan
+from analyzers.remediation.plan.loss import PLACES
 from analyzers.remediation.role_restart import explain_replaced
 from analyzers.remediation.types import Alternative, Remediation, RemediationKind
 
@@ -92,25 +93,33 @@ def _choose(case: ProposalCase, costs: Costs, weights: Weights, now: float) -> C
 
 
 def _remediation(case: ProposalCase, chosen: Chosen, now: float) -> Remediation:
-    plan, has_gpus = chosen.plan, case.situation.has_gpus
+    plan, situation = chosen.plan, case.situation
+    gpu_hours, node_hours = _loss(plan.expected_loss_gpu_hours, situation)
     return Remediation(
         id=remediation_id(case.incident, plan), incident=case.incident, verdict_version=case.verdict_version,
         job=case.job, attempt=case.attempt, kind=msgspec.convert(plan.kind, RemediationKind), nodes=plan.nodes,
         role=plan.role, role_restart=plan.restart, code_version=chosen.code_version if plan.kind == "rollback" else None,
         replay=None if chosen.rung is None else chosen.rung.replay,
         fault_class=_fault_class(case.verdict, plan), symptom=case.verdict.symptom, probability=plan.probability,
-        why=plan.why, proposed_at=now, expected_loss_gpu_hours=plan.expected_loss_gpu_hours if has_gpus else None,
-        priced_tenants=plan.priced_tenants,
-        alternatives=tuple(_alternative(weighed, has_gpus=has_gpus) for weighed in plan.alternatives),
+        why=plan.why, proposed_at=now, priced_tenants=plan.priced_tenants,
+        alternatives=tuple(_alternative(weighed, situation) for weighed in plan.alternatives),
+        expected_loss_gpu_hours=gpu_hours, expected_loss_node_hours=node_hours,
     )  # fmt: skip
 
 
-def _alternative(weighed: Weighed, *, has_gpus: bool) -> Alternative:
-    option = weighed.option
+def _alternative(weighed: Weighed, situation: Situation) -> Alternative:
+    option, (gpu_hours, node_hours) = weighed.option, _loss(weighed.expected_loss_gpu_hours, situation)
     return Alternative(
-        kind=option.kind, nodes=option.nodes, role=option.role,
-        expected_loss_gpu_hours=weighed.expected_loss_gpu_hours if has_gpus else None, why=weighed.barred,
+        kind=option.kind, nodes=option.nodes, role=option.role, expected_loss_gpu_hours=gpu_hours,
+        expected_loss_node_hours=node_hours, why=weighed.barred,
     )  # fmt: skip
+
+
+def _loss(gpu_hours: float | None, situation: Situation) -> tuple[float | None, float | None]:
+    """Return a loss in GPU hours or in node hours: in the unit that the plan's sentence has."""
+    if situation.has_gpus or gpu_hours is None:
+        return gpu_hours, None
+    return None, round(gpu_hours / situation.unit[1], PLACES)
 
 
 def _fault_class(verdict: Verdict, plan: Plan) -> str:

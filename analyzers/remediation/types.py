@@ -74,6 +74,9 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Annotated[tuple[str, ...], doc("The nodes that it would take out or examine.")] = ()
     role: Annotated[str | None, doc("The role that it would restart; null: none.")] = None
     expected_loss_gpu_hours: Annotated[float | None, doc("What it would cost on average; null: unknown.")] = None
+    expected_loss_node_hours: Annotated[float | None, doc("The same for a job whose nodes have no GPU; else null.")] = (
+        None
+    )
     why: Annotated[str, doc("What bars it; empty: nothing.")] = ""
 
 
@@ -103,6 +106,9 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     replay: Annotated[ReplayPlan | None, doc("For a replay: the groups of nodes to run it on.")] = None
     expected_loss_gpu_hours: Annotated[float | None, doc("What it costs on average; null: unknown.")] = None
+    expected_loss_node_hours: Annotated[float | None, doc("The same for a job whose nodes have no GPU; else null.")] = (
+        None
+    )
     priced_tenants: Annotated[
         tuple[str, ...], doc("Other jobs on these nodes; their loss is part of the expected loss.")
     ] = ()

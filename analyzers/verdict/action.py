@@ -69,7 +69,10 @@ def choose_action(
     advised = row.advice and cause == row.causes[0]
     kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))
     role, instance = culprits[0].seat if kind == "restart_role" else (None, None)
-    return Action(kind=kind, ranks=culprits[0].ranks if kind == "probe" else (), role=role, instance=instance, why=why)
+    ranks = culprits[0].ranks if kind == "probe" else ()
+    placed = (topology.nodes[rank] for rank in ranks if "own_code" in row.traits and rank in topology.nodes)
+    nodes = tuple(dict.fromkeys(placed))
+    return Action(kind=kind, nodes=nodes, ranks=ranks, role=role, instance=instance, why=why)
 
 
 def _restart(pairs: list[tuple[Root, Culprit]]) -> Action | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 import msgspec
@@ -26,7 +27,8 @@ from analyzers.verdict.explain import (
     why_of_set,
 )
 from analyzers.verdict.senders import one_voice
-from collectors.records import StackDump, Unread
+from collectors.records import Coverage as CoverageReport
+from collectors.records import Device, StackDump, Unread
 
 VERSION = "0.1.0"
 # A set larger than this, and than half the job, is no answer: the verdict abstains and states what would split it.
@@ -56,6 +58,11 @@ def compose(
         evidence.ids("pauses", excuse.evidence)
     for finding in decision.findings:
         evidence.ids(finding.analyzer, finding.evidence)
+    action = (
+        choose_action(culprits, [root for _, root in named], topology, knowledge, symptom, held)
+        if not explained
+        else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4])))
+    )
     return Verdict(
         symptom=symptom,
         cause=cause,
@@ -74,10 +81,8 @@ def compose(
         rejected=rejected_by(decision, culprits),
         evidence=evidence.entries(),
         missing=missing_from(decision, window, topology, culprits),
-        action=choose_action(culprits, [root for _, root in named], topology, knowledge, symptom, held)
-        if not explained
-        else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4]))),
-        coverage=coverage_of(window, topology),
+        action=action,
+        coverage=coverage_of(window, topology, action.nodes),
     )
 
 
@@ -98,11 +103,16 @@ def _by_node(roots: list[Root], topology: Topology) -> list[Root]:
     for number, root in enumerate(roots):
         nodes = {topology.nodes.get(rank) for rank in root.ranks} | {s.node for s in root.suspects if s.node}
         node = next(iter(nodes)) if len(nodes) == 1 else None
-        machine = root.certain and root.finding.cause == "machine" and node is not None
+        machine = root.certain and _of_its_node(root) and node is not None
         key = (node, "machine " + root.suspects[0].role) if machine and node else (str(number), "")
         old = merged.get(key)
         merged[key] = root if old is None else _joined(old, root, node or "")
     return list(merged.values())
+
+
+def _of_its_node(root: Root) -> bool:
+    """Whether its node is what is named: of a rank in its own code too, which more evidence may turn to the machine."""
+    return root.finding.cause == "machine" or has(root.finding.fault_class, "own_code")
 
 
 def _joined(old: Root, new: Root, node: str) -> Root:
@@ -188,7 +198,7 @@ def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
     nodes: set[str | None] = {topology.nodes[rank] for rank in suspect.ranks if rank in topology.nodes}
     nodes = nodes or {suspect.node}
     node = next(iter(nodes)) if len(nodes) == 1 else None
-    if node is not None and root.finding.cause == "machine" and suspect.kind in ("rank", "node", "device"):
+    if node is not None and _of_its_node(root) and suspect.kind in ("rank", "node", "device"):
         return ("node", node)
     if suspect.kind == "device":
         return ("device", suspect.device or suspect.kind)
@@ -299,8 +309,18 @@ def _skew(window: Window) -> float | None:
     return round(max(times) - min(times), 3) if len(times) > 1 else None
 
 
-def coverage_of(window: Window, topology: Topology) -> Coverage:
-    """Return how much of the job was seen."""
+def has_gpus(window: Window, nodes: Collection[str]) -> bool | None:
+    """Return whether these nodes have GPUs, or any where none is given; None where no agent of theirs has looked."""
+    devices, looks = window.records_of(Device), window.records_of(CoverageReport)
+    if any(one.type == "gpu" and (not nodes or one.node in nodes) for one in devices):
+        return True
+    told = [one for look in looks if not nodes or look.node in nodes for one in look.collectors]
+    looked = [one for one in told if one.name == "gpu" and one.runs]
+    return any(one.nothing < one.runs for one in looked) if looked else None
+
+
+def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ()) -> Coverage:
+    """Return how much of the job was seen. ``nodes``: those of the action."""
     kinds = Counter(str(record.__struct_config__.tag) for record in window.records if not isinstance(record, Unread))
     if window.earlier_dumps:
         kinds["flight_recorder"] -= len(window.earlier_dumps)
@@ -314,6 +334,7 @@ def coverage_of(window: Window, topology: Topology) -> Coverage:
         ranks_expected=len(topology.ranks) or None,
         ranks_at_least=bool(topology.ranks) and topology.world_size is None,
         ranks_seen=len(seen),
+        has_gpus=has_gpus(window, nodes),
         sources={kind: count for kind, count in sorted(kinds.items()) if count},
         other_attempts=tuple(str(number) for number in window.other_attempts),
         roles=dict(sorted(Counter(topology.roles[rank] for rank in seen & topology.roles.keys()).items())),

@@ -350,4 +350,5 @@ def _widened(root: Root, finding: Finding) -> Root:
 def _standing_alone(finding: Finding) -> list[Root]:
     """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
     suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
-    return _split(replace(finding, narrows=False, suspects=suspects))
+    cause: Cause = "unknown" if has(finding.fault_class, "own_code") else finding.cause
+    return _split(replace(finding, cause=cause, narrows=False, suspects=suspects))

@@ -8,7 +8,7 @@ import msgspec
 
 from analyzers.model.doc import doc
 from analyzers.remediation.approval import claimable_task
-from analyzers.remediation.guards import find_blockers
+from analyzers.remediation.guards import expires_at, find_blockers
 from analyzers.remediation.types import CLAIMED, UNDOABLE, WAITING, Blocker, Remediation, RemediationState, Task
 
 
@@ -16,6 +16,10 @@ class RemediationDocument(Remediation, frozen=True, kw_only=True):
     """A plan and its execution. Instants are UTC seconds."""
 
     task: Annotated[Task | None, doc("What a scheduler can claim of it; null: nothing.")]
+    expires_at: Annotated[
+        float | None,
+        doc("Until when it waits for a decision, or for a scheduler that begins; null: it has begun, or ended."),
+    ]
     hindrances: Annotated[tuple[Blocker, ...], doc("All that keeps it from acting now, or from being undone.")]
 
 
@@ -35,7 +39,9 @@ def document(one: Remediation, book: RemediationState, now: float) -> Remediatio
     if one.status in UNDOABLE and one.may_have_taken and one.claim is None:
         values["give_back"] = book.nodes_to_give_back(one)
     blockers = tuple(in_the_way(one, book, now))
-    return RemediationDocument(**values, task=claimable(one, now), hindrances=blockers)
+    return RemediationDocument(
+        **values, task=claimable(one, now), hindrances=blockers, expires_at=expires_at(book.limits, one)
+    )
 
 
 def claimable(one: Remediation, now: float) -> Task | None:

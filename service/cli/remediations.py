@@ -232,7 +232,7 @@ def _job_nodes(connection: Connection, found: Mapping[str, Any]) -> int | None:
     return sizes.get(max(sizes, default=0) if wanted is None else wanted)
 
 
-REMEDIATION_COLUMNS = ("remediation", "proposed", "status", "job", "does", "sure", "incident", "why so")
+REMEDIATION_COLUMNS = ("remediation", "proposed", "status", "job", "does", "sure", "until", "incident", "why so")
 
 
 def remediation_row(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -242,7 +242,7 @@ def remediation_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     why = obstacles(row)[:1] or [str(row.get("because") or "")]
     return (
         row["id"], shown_instant(row["proposed_at"]), row["status"], row["job"], short(row),
-        _sure(row), row["incident"], why[0],
+        _sure(row), shown_instant(row.get("expires_at")), row["incident"], why[0],
     )  # fmt: skip
 
 
@@ -257,8 +257,8 @@ def remediation_lines(found: Mapping[str, Any], job_nodes: int | None = None) ->
         f"  {found['incident']}, version {found['verdict_version']} of its verdict: "
         f"{found['symptom']}, {found['fault_class']}, {_sure(found)} sure"
     )
-    if hours := _hours(found):
-        yield f"  expected loss: {hours} GPU hours"
+    if lost := report.loss(found):
+        yield f"  expected loss: {lost}"
     for line in report.groups(found):
         yield f"    {line}"
     yield from _course(found)
@@ -292,18 +292,13 @@ def _compact(value: object) -> str:
 
 
 def _print_remediation(found: Mapping[str, Any], job_nodes: int | None) -> None:
-    from service.reports.remediations import short
+    from service.reports.remediations import loss, short
 
     print_lines(remediation_lines(found, job_nodes))
     if others := found.get("alternatives"):
         print_lines(["", "Alternatives:"])
-        print_table(("does", "GPU hours", "why"), [(short(one), _hours(one), one.get("why") or "") for one in others])
+        print_table(("does", "expected loss", "why"), [(short(one), loss(one), one.get("why") or "") for one in others])
 
 
 def _sure(found: Mapping[str, Any]) -> str:
     return f"{found['probability'] * 100:.0f} %"
-
-
-def _hours(plan: Mapping[str, Any]) -> str:
-    loss = plan.get("expected_loss_gpu_hours")
-    return "" if loss is None else f"{loss:.1f}"

@@ -68,9 +68,10 @@ def continuing(verdict: Verdict) -> str:
     nodes = fold_hosts([one.id for one in named if one.kind == "node"])
     where = f"On {nodes}" if nodes else f"On the node of {plural_ranks(named[0].ranks, 4)}"
     return (
-        "A person, a debugger or a scheduler may have stopped the process; then the machine is well. "
-        f"{where}, `ps -eo pid,stat,lstart,args` shows it with T, and `grep TracerPid /proc/PID/status` whether a debugger "
-        "holds it (0: none). If it was not stopped on purpose, `kill -CONT PID` lets it go on, and no restart is needed."
+        f"First: who stopped the process? A person, a debugger or a scheduler may have; then the machine is well. {where}, "
+        "`ps -eo pid,stat,lstart,args` shows it with T, and `grep TracerPid /proc/PID/status` whether a debugger holds it "
+        "(0: none). If it was not stopped on purpose, `kill -CONT PID` lets it go on, and no restart is needed. Only if it "
+        "cannot, or stops again:"
     )
 
 

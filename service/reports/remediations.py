@@ -78,6 +78,14 @@ def short(plan: Plan) -> str:
     return f"{kind} {nodes(plan) or plan.get('role') or ''}".strip()
 
 
+def loss(plan: Plan) -> str:
+    """Return what it costs on average, with the unit: ``0.7 node hours``; empty where that is unknown."""
+    for field, unit in (("expected_loss_gpu_hours", "GPU hours"), ("expected_loss_node_hours", "node hours")):
+        if plan.get(field) is not None:
+            return f"{plan[field]:,.1f} {unit}"
+    return ""
+
+
 def nodes(plan: Plan) -> str:
     """Return the nodes that are taken out, or looked at, as a hostlist, with their number where it is not plain to see."""
     names = list(plan.get("nodes") or ())
@@ -98,6 +106,8 @@ def standing(plan: Plan) -> str:
     following = _NEXT.get(str(plan["status"]), "")
     if claim and following:
         following += f": {claim['by']}, until {moment(rfc3339(claim['until']))}"
+    elif following and plan.get("expires_at") is not None:
+        following += f", until {moment(rfc3339(plan['expires_at']))}: then it expires"
     return "; ".join(part for part in (because, following) if part)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from analyzers.model.fault_classes import has, in_words
 from analyzers.model.verdict import Action, Culprit, Verdict
+from service.reports import first_checks
 from service.reports.hostlists import fold_hosts, parse_ranks, ranks_for_people
 from service.reports.instants import moment
 
@@ -294,12 +295,14 @@ def _test(verdict: Verdict, suspects: str) -> str:
     action, asked = verdict.action, by_agents(verdict)
     hints = []
     if action.nodes or action.ranks:
-        tool = "nccl-tests' `all_reduce_perf`" if verdict.cause == "network" else "`dcgmi diag -r 3`"
-        hints.append(f"for example {tool}")
+        hints.append(f"for example {first_checks.tool(verdict)}")
     if not action.nodes and action.ranks and not asked:
         hints.append(f"`--hosts` names the node{'s' if len(action.ranks) > 1 else ''}")
     how = f" ({'; '.join(hints)})" if hints else ""
     sentence = f"Test {_object(action, suspects)}{how} before any eviction"
+    if first_checks.in_own_code(verdict):
+        look = f"See first what {plural_ranks(action.ranks)} does there (`py-spy dump --pid PID`): its code or data may hold it"
+        return f"{look}. Where neither does, {sentence[0].lower()}{sentence[1:]}."
     if verdict.symptom != "hang" or asked or verdict.abstained:
         return f"{sentence}."
     return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."

@@ -158,11 +158,14 @@ def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def _planned(verdict: Verdict, plan: tuple[str, str]) -> Iterator[tuple[str, str]]:
     kind, said = plan
-    yield "", said
-    yield from (("", text) for text in (next_steps.beside_plan(verdict, kind), next_steps.continuing(verdict)) if text)
+    yield from (
+        ("", text) for text in (next_steps.continuing(verdict), said, next_steps.beside_plan(verdict, kind)) if text
+    )
 
 
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if how := next_steps.continuing(verdict):
+        yield "", how
     if verdict.abstained and (advice := story.numeric_advice(verdict)):
         yield from (("-", sentence) for sentence in advice)
     elif verdict.abstained:
@@ -179,8 +182,6 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "", story.advice(verdict) + why
     if not verdict.abstained:
         yield from (("-", sentence) for sentence in story.numeric_advice(verdict))
-    if how := next_steps.continuing(verdict):
-        yield "", how
 
 
 def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:

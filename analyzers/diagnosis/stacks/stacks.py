@@ -8,11 +8,12 @@ on a device hang all stacks agree, and then they show nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from analyzers.diagnosis.stacks.network import network_waits
 from analyzers.knowledge import Knowledge
+from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.frames import Rules
 from analyzers.model.ranges import ranges
@@ -28,7 +29,7 @@ FROZEN_ALIKE, ALIKE, MET_ONCE = 0.8, 0.6, 0.4
 """Strengths where all ranks stand alike: in two rounds, in files or the like, in their own code in one round."""
 UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
 """Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
-SHOWN_GROUPS = 8
+SHOWN_GROUPS, SHOWN_FRAMES = 8, 6
 VOTING_ROUNDS = 5
 
 _WORDS = {
@@ -131,8 +132,7 @@ def _outside(
     seen = 1.0 if not topology.ranks or len(found) * 2 >= len(topology.ranks) else 0.8
     suspects = tuple(_suspect(one, ALONE * clean * seen, len(found) - len(outside)) for one in outside[:most_suspects])
     cause: Cause = "code" if reasons == {"exception"} else "machine"
-    fault_class = f"stuck_{reasons.pop()}" if len(reasons) == 1 else "stuck_stack"
-    made = replace(_finding(found, cause, fault_class, suspects), narrows=True)
+    made = replace(_finding(found, cause, _fault_class_of(reasons), suspects), narrows=True)
     shared = topology.shared_groups(one.rank for one in outside) if len(outside) > 1 else ()
     apart = not shared or len(shared[0].members) >= len(topology.ranks)
     if apart and len(outside) > 1 and all(_certainly_outside(one) for one in outside):
@@ -142,6 +142,14 @@ def _outside(
         text = f"ranks {ranges(one.rank for one in outside)} share process group {shared[0]}"
         made = replace(made, evidence=(*made.evidence, Evidence(text=text)))
     yield made
+
+
+def _fault_class_of(reasons: Set[str]) -> str:
+    if reasons == {"sleeping"}:
+        return "stuck_sleeping"
+    if reasons <= {"compute", "sleeping"}:
+        return "stuck_compute"
+    return f"stuck_{min(reasons)}" if len(reasons) == 1 else "stuck_stack"
 
 
 def _unseen(found: Mapping[int, Standing], topology: Topology) -> Iterator[Finding]:
@@ -197,7 +205,10 @@ def _suspect(one: Standing, strength: float, others: int) -> Suspect:
     if one.helpers:
         helpers = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(Counter(one.helpers).items()))
         why += f"; its child processes: {helpers}"
-    evidence = (Evidence(text=f"rank {one.rank}: {one.where}", source=one.source, at=one.at),)
+    shown = [f"rank {one.rank}: {one.where}"]
+    if has(f"stuck_{reason}", "own_code") and len(one.normal) > 1:
+        shown.append(f"its frames, the innermost first: {' ← '.join(one.normal[:SHOWN_FRAMES])}")
+    evidence = tuple(Evidence(text=text, source=one.source, at=one.at) for text in shown)
     return Suspect(
         kind="rank", strength=round(strength, 4), why=why, ranks=(one.rank,), node=one.node, evidence=evidence
     )

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from analyzers.remediation.messages import Proposed
-from analyzers.remediation.types import Alternative
+from analyzers.remediation.types import Alternative, Limits
 from service.clock import now
 from service.store.models import Incident
 from service.store.models import Remediation as Row
@@ -50,7 +50,8 @@ def test_a_proposal_is_shown_whole(client: Client) -> None:
     shown = client.get(URL)
 
     assert shown.status_code == 200
-    assert set(shown.json()) == set(plan().__struct_fields__) | {"task", "hindrances"}
+    assert set(shown.json()) == set(plan().__struct_fields__) | {"task", "hindrances", "expires_at"}
+    assert shown.json()["expires_at"] == pytest.approx(shown.json()["changed_at"] + Limits().proposal_seconds)
     assert (shown.json()["status"], shown.json()["task"], shown.json()["hindrances"]) == ("proposed", None, [])
     assert shown.headers["ETag"] == f'"{shown.json()["version"]}"'
     assert client.get("/v1/remediations/rem-none").json()["type"] == "/docs/rest.md#not-found"

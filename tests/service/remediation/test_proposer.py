@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from sqlalchemy import update
 
@@ -9,6 +10,7 @@ from analyzers.remediation import approval, policy
 from analyzers.remediation.messages import Approve, Cancel
 from analyzers.remediation.types import Policy, Rule
 from service.remediation import node_records
+from service.reports.remediations import loss
 from service.store import timeline
 from service.store.database import Database
 from service.store.models import Incident, Node
@@ -42,10 +44,12 @@ def test_on_machines_without_a_gpu_no_gpu_hours_are_stated(care: Care) -> None:
 
     assert "node hours" in care.only().why
     assert "GPU hours" not in care.only().why
-    assert {
-        care.only().expected_loss_gpu_hours,
-        *(one.expected_loss_gpu_hours for one in care.only().alternatives),
-    } == {None}
+    every = (care.only(), *care.only().alternatives)
+    assert {one.expected_loss_gpu_hours for one in every} == {None}
+    hours = care.only().expected_loss_node_hours
+    assert f"lose {hours:,.1f} node hours" in care.only().why
+    assert any(one.expected_loss_node_hours for one in care.only().alternatives)
+    assert loss(msgspec.to_builtins(care.only())) == f"{hours:,.1f} node hours"
 
 
 def test_the_same_plan_of_a_later_version_is_the_same_remediation(care: Care) -> None:

@@ -1,0 +1,92 @@
+"""A rank in its own code that all others wait for: its code, its data or its machine, and nobody can tell from stacks alone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from analyzers.model import topology
+from analyzers.model.verdict import Verdict
+from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
+from collectors.records import CollectorReport, Coverage, Device, Members, Placement, ProcessState, Record
+from service.packaged_knowledge import load
+from service.reports import text
+from tests.support.stack_claims import live
+
+RANKS, CULPRIT, NODE, AT = 4, 3, "cpu-7", 1_795_260_925.0
+WAITS = "all_reduce"
+
+
+def seen(*more: Record, stack: str = "compute", rounds: int = 3) -> Verdict:
+    """The verdict on some rounds of stacks, an agent's: three ranks wait in a collective, one stands elsewhere."""
+    placed = Placement(
+        source="agent", job="mlp", node=NODE, ranks=Members.of(range(RANKS)), nodes=(NODE,) * RANKS, world_size=RANKS,
+        pids=tuple(100 + rank for rank in range(RANKS)),
+    )  # fmt: skip
+    stacks = [
+        live(rank, stack if rank == CULPRIT else WAITS, AT + 60.0 * number, node=NODE, pid=100 + rank, job="mlp")
+        for number in range(rounds)
+        for rank in range(RANKS)
+    ]
+    window = Window.build([placed, *stacks, *more], live=True, since=AT - 30.0)
+    return judge(window, topology.infer(window), load(), rounds=rounds)
+
+
+def looked(nothing: int) -> Coverage:
+    """An agent's minute in which it looked for GPUs six times."""
+    report = CollectorReport(name="gpu", runs=6, nothing=nothing, records=6 - nothing, error="no NVIDIA driver")
+    return Coverage(node=NODE, at=AT + 60.0, collectors=(report,))
+
+
+def said(verdict: Verdict) -> str:
+    """The report, on one line."""
+    return " ".join(text.render(verdict).split())
+
+
+def test_a_rank_in_its_own_code_for_rounds_is_undecided_between_code_data_and_machine() -> None:
+    """It is named, its frames are shown, its node is checked at most, and no cause is claimed."""
+    verdict = seen()
+
+    assert (verdict.symptom, verdict.cause, verdict.abstained) == ("hang", "unknown", False)
+    assert [(one.kind, one.ranks) for one in verdict.culprits] == [("node", (CULPRIT,))]
+    assert (verdict.action.kind, verdict.action.nodes, verdict.action.ranks) == ("probe", (NODE,), (CULPRIT,))
+    assert any(" ← " in one.text and "train.py" in one.text for one in verdict.evidence)
+    assert all(word in said(verdict) for word in ("code", "data", "machine"))
+
+
+@pytest.mark.parametrize(("coverage", "gpus"), [((), True), ((looked(0),), True), ((looked(6),), False)])
+def test_a_test_of_gpus_is_for_nodes_that_have_some(coverage: tuple[Coverage, ...], gpus: bool) -> None:
+    """Where an agent looked for GPUs and found none, no GPU is tested; where nobody looked, there may be some."""
+    assert ("dcgmi" in said(seen(*coverage))) is gpus
+
+
+def test_a_gpu_that_was_seen_is_one() -> None:
+    """A device's record outweighs a minute in which the library did not answer."""
+    assert "dcgmi" in said(seen(looked(6), Device(node=NODE, at=AT, type="gpu", id="GPU-0")))
+    assert "dcgmi" not in said(seen(looked(6), Device(node="other", at=AT, type="gpu", id="GPU-0")))
+
+
+def test_a_stopped_rank_is_its_machines_and_is_continued_first() -> None:
+    """State T is its process's own: what its stack shows says nothing, and whoever stopped it can let it go on."""
+    rows = [
+        ProcessState(
+            node=NODE, job="mlp", rank=CULPRIT, pid=100 + CULPRIT, state="T", at=AT + 10.0 * number, boot_id="b",
+            source="agent",
+        )
+        for number in range(6)
+    ]  # fmt: skip
+    verdict = seen(*rows)
+    page = said(verdict)
+
+    assert (verdict.cause, verdict.action.kind) == ("machine", "evict")
+    assert page.index("kill -CONT") < page.index("Evict node")
+
+
+def test_less_evidence_is_no_bolder() -> None:
+    """One round names no cause either, and never an eviction."""
+    once, often = seen(rounds=1), seen(rounds=4)
+
+    assert {one.cause for one in (once, often)} <= {"unknown", "none"}
+    assert "evict" not in {one.action.kind for one in (once, often)}
+    assert msgspec.to_builtins(once.coverage)["has_gpus"] is None
