@@ -27,7 +27,7 @@ _OF_MESSAGES = re.compile(
     r"(?i)(?:err|error|errors|msg|message|log|exc|exc_info|exception|reason|cause|caused by|detail|details|status|stderr|stdout|"
     r"trace|traceback|stack|failed|failure|warn|warning|event|what\(\)|description|condition|raw|summary|"
     r"\w{1,40}(?:Error|Exception|_error|_msg|_message|_reason|Reason|Message))[\"']?\s{0,2}[:=]\s{0,2}$"
-    r"|[\"']line[\"']\s?:\s?$"
+    r"|[\"']line[\"']\s?:\s?$|\bErrorMessage $"
 )
 _ROW_KEY = re.compile(rf"(?i){_CONTENT}|role|content|input_ids|messages")
 _IN_ROW = re.compile(rf"(?i)[\"'](?:role|{_CONTENT})[\"']\s?:")
@@ -65,7 +65,7 @@ def is_quoted(text: str, at: int) -> bool:
     behind = text[at : at + SENTENCE].rstrip()
     if _MARKED.match(before + behind[:1]) or _is_sampled(before, behind):
         return True
-    if before.rstrip()[-1:] in "|│" and behind[-1:] in "|│":
+    if before.rstrip()[-1:] in "|│" and behind[-1:] in "|│" and not behind.lstrip().startswith("ERR!"):
         return True
     if _BY_LOGGER.search(before) or _open_quote(before) is not None:
         return False

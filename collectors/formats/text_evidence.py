@@ -23,6 +23,7 @@ from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
+from collectors.formats.markup import unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import HEADING, SmiLines
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
@@ -198,6 +199,7 @@ class _Reader:
 
     def _take(self, number: int, text: str, mask: int, words: tuple[str, ...]) -> Iterator[Record]:
         self.at_line = number
+        text = unmarked(text)
         if self.smi.busy or mask & SMI:
             if self.smi.feed(text):
                 return

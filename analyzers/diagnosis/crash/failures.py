@@ -166,8 +166,11 @@ def classify(
 ) -> Iterator[tuple[str, LogEvent]]:
     """Yield each event with its kind, by what the others say: a kernel that gave up on a peer ends in a device's fault."""
     trapped = any(event.code == "trap" for event in events)
+    lost_another = {event.peer for event in events if event.event == "worker_died" and event.peer}
     for event in events:
         kind = kind_of(event, table)
+        if event.event == "worker_died" and event.node in lost_another:
+            kind = "echo"  # it reports the end of another itself
         if kind == "device_fault" and trapped and "unspecified launch failure" in f"{event.message} {event.text}":
             kind = "echo"
         yield "" if kind == "device_lost" and _is_the_kernels(event, kernel) else kind, event

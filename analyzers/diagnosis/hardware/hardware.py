@@ -39,7 +39,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         *devices.origins(occurrences),
     ]
     yield from ports.findings(timely, places, missing)
-    yield from hosts.findings(without_passed(timely, window), places)
+    alone = all(isinstance(record, KernelEvent) for record in window.records)
+    yield from hosts.findings(without_passed(timely, window), places, alone=alone)
     if len(timely) < len(events):
         old = coalesce(
             of_kind((event for event in events if not _timely(event, last_sign_at)), "xid", "off_bus", "sxid")

@@ -14,9 +14,16 @@ from analyzers.model.window import Window, last_activity_ns
 from collectors.records import KernelEvent, ProcessState, Steps
 
 EVIDENCE_LIMIT = 8
-STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "fuse"})
+STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "cifs", "beegfs", "weka", "9p", "fuse"})
 OUTAGE_SECONDS = 60.0  # a file server that answers again sooner stalled nobody for long
 _JOB_PROCESS = re.compile(r"python|torchrun|pt_|train|megatron|ray::|vllm|sglang", re.IGNORECASE)
+_HOST_SERVICE = re.compile(
+    r"systemd|\(sd-|.*exporter|cron|sshd|rsyslogd|dbus|polkit|containerd|dockerd|kubelet|kube-|etcd|calico|cilium|coredns|snapd|"
+    r"node_|prometheus|grafana|telegraf|collectd|fluent|filebeat|vector|otel|dcgm|nv-hostengine|nvidia-|slurm|munged|sssd|nscd|"
+    r"nslcd|chronyd|ntpd|auditd|dhclient|NetworkManager|tuned|irqbalance|multipathd|udev|apt|dpkg|logrotate|updatedb|mandb|cups|postfix|clamd|dnf|yum|packagekit|gnome|Xorg|"
+    r"Xwayland|kwin|plasma|chrom|firefox|Web Content|Isolated Web|code|slack",
+    re.IGNORECASE,
+)
 _JOB_LIBRARY = re.compile(r"libnccl|libcuda|libtorch|libc10|libcudnn|libcublas|libmlx5|libibverbs")
 
 
@@ -78,8 +85,11 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
 }
 
 
-def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]:
-    """Yield one finding per class and host; what is blamed on storage, or befell many at once, is one for all together."""
+def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = False) -> Iterator[Finding]:
+    """Yield one finding per class and host; what is blamed on storage, or befell many at once, is one for all together.
+
+    ``alone``: nothing but kernel logs was read, so that no name of a job's process is known.
+    """
     unreachable = _unreachable(events)
     grouped: dict[tuple[_Rule, str], list[Occurrence]] = defaultdict(list)
     occurrences = _without_resets(coalesce(events))
@@ -88,7 +98,7 @@ def findings(events: Sequence[KernelEvent], places: Places) -> Iterator[Finding]
     yield from map(_shared_finding, shared)
     excused = {id(one) for cluster in shared for one in cluster}
     for occurrence in occurrences:
-        rule = _rule(occurrence, unreachable)
+        rule = _rule(occurrence, unreachable, alone=alone)
         if rule is not None and id(occurrence) not in excused:
             where = "" if rule.cause == "storage" else occurrence.machine
             grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
@@ -110,10 +120,11 @@ def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
     ]
 
 
-def _rule(occurrence: Occurrence, unreachable: list[Occurrence]) -> _Rule | None:
+def _rule(occurrence: Occurrence, unreachable: list[Occurrence], *, alone: bool) -> _Rule | None:
     event = occurrence.event
     if event.event in {"oom_kill", "segfault"}:
-        return _RULES[event.event, None] if _of_the_job(event) else None
+        killed = alone and event.event == "oom_kill" and _HOST_SERVICE.match(event.process or "") is None
+        return _RULES[event.event, None] if killed or _of_the_job(event) else None
     if event.event == "hung_task":
         return _RULES["hung_task", "storage" if _waits_for_storage(occurrence, unreachable) else "local"]
     if event.event == "nfs_not_responding" and occurrence not in unreachable:

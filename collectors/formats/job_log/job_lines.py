@@ -66,6 +66,9 @@ _NCCL = re.compile(
     r"(?P<node>[A-Za-z0-9.<][\w.<>-]{0,253}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,3}\] "
 )  # its device is CUDA's
 _REDACTED = ("<", ".")  # what a reporter leaves of a host's name: "<cluster>:920:1145", "...-48:34050:34121"
+_MPIRUN_DATED = re.compile(  # mpirun --timestamp-output
+    r"(?P<stamp>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\[\d+,(?P<rank>\d{1,7})\]<(?:stdout|stderr|stddiag)>:\s?"
+)
 _COMPOSE = re.compile(r"[\w.-]{1,60}-\d{1,5} +\| ")
 _SYSLOG = re.compile(
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})? (?P<node>[\w.-]{1,253}) [\w./@-]{1,64}(?:\[(?P<pid>\d{1,10})\])?: ?"
@@ -168,6 +171,8 @@ def _layer(text: str) -> re.Match[str] | None:
         return found
     if not first.isalnum() and first not in _REDACTED:
         return None
+    if "]<std" in text[:50] and (found := _MPIRUN_DATED.match(text)):
+        return found
     if " NCCL " in text and (found := _NCCL.match(text)):
         return found
     if ": " in text[:70] and (found := _PDSH.match(text)):

@@ -141,8 +141,8 @@ _SHELL = re.compile(
 _MPICH_RANK = re.compile(r"=\s+(?:RANK (\d+) )?PID (\d+) RUNNING AT (\S+)")
 _MPICH_END = re.compile(r"=\s+(?:EXIT CODE: (\d+)|KILLED BY SIGNAL: (\d+))")
 _DEADLY = frozenset({4, 6, 7, 8, 9, 11})
-_PRRTE_NAME = re.compile(r"\s*Process name: \[\S+,(\d+)\]")
-_PRRTE_CODE = re.compile(r"\s*Exit code:\s+(\d+)")
+_PRRTE_NAME = re.compile(r"\s*Process name: \[\S{1,200},(\d{1,7})\](?:\s{1,8}Exit code:\s{1,8}(\d{1,3}))?")
+_PRRTE_CODE = re.compile(r"[\s#]*Exit code:\s+(\d+)")  # "#": a paste's ruler below it made it a heading
 
 
 class Launcher:
@@ -155,6 +155,7 @@ class Launcher:
         self._block_line: Line | None = None
         self._block_lines = 0
         self._mpi: dict[str, Any] = {}
+        self._mpi_line: Line | None = None
 
     @property
     def busy(self) -> bool:
@@ -177,8 +178,11 @@ class Launcher:
         return self._mpirun(line)
 
     def close(self) -> list[LogEvent]:
-        """Give what is still open: the file ended inside a summary."""
-        return self._end_block()
+        """Give what is still open: the file ended inside a summary, or before a process's exit code."""
+        ended, named, self._mpi = self._end_block(), self._mpi, {}
+        if named.get("rank") is not None and self._mpi_line is not None:
+            ended.append(event(self._mpi_line, "exit", first=True, **named))
+        return ended
 
     def _summary(self, line: Line) -> list[LogEvent] | None:
         text = line.text
@@ -234,10 +238,14 @@ class Launcher:
         text = line.text
         if found := _MPICH_RANK.match(text):
             self._mpi = {"rank": int(found[1]) if found[1] else None, "pid": int(found[2]), "node": host_of(found[3])}
+            self._mpi_line = line
             return []
         if found := _PRRTE_NAME.match(text):
-            self._mpi = {"rank": int(found[1])}
-            return []
+            self._mpi, self._mpi_line = {"rank": int(found[1])}, line
+            if found[2] is None:
+                return []
+            ended, self._mpi = {**self._mpi, **fate(int(found[2]))}, {}
+            return [event(line, "exit", first=True, **ended)]
         ends = self._mpi and (_MPICH_END.match(text) or _PRRTE_CODE.match(text))
         if not ends:
             return None

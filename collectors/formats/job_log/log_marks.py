@@ -159,6 +159,8 @@ _MARKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("ncclSystemError", "nccl_error", {}),
     ("ncclUnhandledCudaError", "nccl_error", {}),
     ("ncclInternalError", "nccl_error", {}),
+    ("ncclInvalidUsage", "nccl_error", {}),
+    ("ncclInvalidArgument", "nccl_error", {}),
     ("NCCL WARN", "nccl_warning", {}),
     ("Connection closed by remote peer", "connection_closed", {}),
     ("onnection closed by peer", "connection_closed", {}),

@@ -29,12 +29,14 @@ _QUALIFIED = re.compile(
     r"(?:ray\.exceptions|torch(?:\.distributed)?|jaxlib[\w.]{0,40})\.(?:\w{1,60}(?:Error|Exception))(?:\(\w{1,60}\))?(?:: |$)"
 )
 """An exception by its full name: the last line of a traceback even where nothing of it was pasted before."""
-LAST_LINE = re.compile(r"((?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception)): (\S.{0,1000})$")
+LAST_LINE = re.compile(
+    r"((?:[A-Za-z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception)|Exception)): (\S.{0,1000})$"
+)
 """The last line of a traceback, where nothing else of it is left."""
 LAST_LINES = ("Error: ", "Exception: ")
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\]|\(\w{1,60}\))?)(?:: ?(.*))?$")
 _NAMES = re.compile(
-    r"(?:[\w.]+\.)?(?:[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"
+    r"(?:[\w.]+\.)?(?:_?[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"
 )  # socket.error, RayTaskError(ValueError)
 _CUT_NAMES = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Empty|Timeout)(?:\([\w.]+\))?$")
 _RICH_FRAME = re.compile(r"[│|]\s+(\S{1,500}):(\d{1,9}) in (.{1,120}?)\s*[│|]?$")
@@ -169,7 +171,8 @@ class Assembler:
         if text.strip().rstrip(":") in _CHAINS or _ENDS_MESSAGE.match(text):
             self._end_message()
             return self._in_gap(text)
-        if self._blocks[-1].exception.endswith(")") and _CUT_FRAME.match(text):
+        wraps = self._blocks[-1].exception.endswith(")") or self._blocks[-1].exception.startswith("ray.exceptions.")
+        if wraps and _CUT_FRAME.match(text):
             self._end_message()  # a wrapper, such as Ray's, in whose message the wrapped traceback stands
             self._state, self._frames = "frames", []
             return self._in_frames(text)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from collectors.formats.kernel_log import storage_lines
 from collectors.records import pci_address
 
 Fields = dict[str, Any]
@@ -228,16 +229,11 @@ _AER_SEVERITY = r"(?P<severity>[Cc]orrect\w+|[Uu]ncorrect\w+ ?\([\w-]+\)|Non-?[F
 _AER_FROM = r" error(?: message)? received(?:: | from )(?P<late>[0-9a-f:]{7,13}\.\d)"
 _NAMED_PORT = r"(?P<port>(?:ib|eth|en|mlx|bond|rdma|roce|hsn)[A-Za-z0-9._@-]{0,30})"
 _LINK_STATE = r"(?: NIC)?:? (?:NIC )?Link (?:is )?(?P<state>[Uu]p|[Dd]own|DOWN|UP)\b"
-_NVME_TROUBLE = (
-    r"timeout, (?:aborting|reset|disable)|controller is down|Device not ready|Removing after probe failure|"
-    r"failed to set|Abort status|reset controller"
-)
 _NIC = (  # "mlx5_core 0000:5d:00.0 ", "e1000e: ", "igb 0000:01:00.0 eno1: igb: "
     r"(?:[\w-]{1,20}:? )?(?:(?P<pci>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d):? )?(?:[\w.@-]{1,32}: ){0,3}"
 )
 _HARDWARE = r"(?:mce: )?(?:\{\d{1,10}\})?(?:\[Hardware Error\]:\s{1,4})?"
 _WATCHDOG = r"(?:NMI )?(?:watchdog: )?"
-_BLOCK = r"(?:\w{1,32}: )?(?:Buffer )?"  # "blk_update_request: "
 _MACHINE_CHECK = (
     rf"{_HARDWARE}(?:Machine check: Processor context corrupt|Uncorrected hardware memory error|"
     r"CPUs not responding to MCE)|EDAC [\w ]{1,32}: \d+ UE\b|Memory failure: 0x"
@@ -254,15 +250,9 @@ _FAULTED = (
 )
 _GSP_SILENT = (
     r"NVRM: .{0,100}?(?:GSP RM heartbeat timed out|GSP RPC timeout detected|waiting for RPC response from GSP|"
+    r"_kgspIsHeartbeatTimedOut: Heartbeat timed out|_kgspLogRpcTimeout: |GSP-CrashCat Report|"
     r"rpcRecvPoll timedout for fn|\[NV_ERR_RESET_REQUIRED\])"
 )
-_XFS_TROUBLE = r"[Cc]orruption|[Ss]hutdown|[Ss]hutting down|I/O [Ee]rror"
-_LUSTRE = r"[^'\"]*"  # a line ends with the job's name in quotes, which a user chose
-_LUSTRE_LOST = (
-    rf"LustreError: {_LUSTRE}(?:evicted|timed out|not responding)|"
-    rf"Lustre: {_LUSTRE}Connection to (?P<device>\S{{1,64}}) {_LUSTRE}was lost"
-)
-
 # Words (one of them is in the text, or the pattern is not tried), pattern, reading. The first that matches decides.
 # Every pattern begins where the text begins: the rest of a line may hold a name that a user chose.
 _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | None]], ...] = (
@@ -280,7 +270,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         lambda found: {"event": "xid", "code": int(found["code"]), "pci": pci_address(found[2])},
     ),
     (
-        ("GSP", "rpcRecvPoll timedout", "NV_ERR_RESET_REQUIRED"),
+        ("GSP", "_kgsp", "rpcRecvPoll timedout", "NV_ERR_RESET_REQUIRED"),
         _GSP_SILENT,
         _named("gsp_timeout"),
     ),
@@ -301,7 +291,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     (("lost from bus",), r"amdgpu " + _PCI + r": .{0,20}device lost from bus", _of_gpu("gpu_lost")),
     (("ASIC reset failed",), r"amdgpu " + _PCI + r": .{0,20}ASIC reset failed", _of_gpu("gpu_lost")),
     (
-        ("] page fault (",),
+        ("page fault (",),
         r"amdgpu " + _PCI + r": (?:amdgpu: )?\[\w{1,20}\] (?:no-retry )?page fault \(.{0,160}?"
         r"(?:process (?P<name>.{0,64}?) pid (?P<pid>\d{1,10}) thread|\))",
         _gpu_page_fault,
@@ -358,18 +348,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         _HARDWARE + r"(?:Machine check events logged|Corrected error)|EDAC [\w ]{1,32}: \d+ CE\b",
         _named("mce", "corrected"),
     ),
-    (("nvme",), r"(?:nvme )?(?P<device>nvme\d+)(?:n\d+)?: (?:.*(?:" + _NVME_TROUBLE + "))", _named("io_error")),
-    (("I/O error",), _BLOCK + r"I/O error(?:,| on) dev(?:ice)? (?P<device>[\w-]{1,32})", _named("io_error")),
-    (("EXT4-fs",), r"EXT4-fs error \(device (?P<device>[\w-]{1,32})\)", _named("fs_error")),
-    (
-        ("XFS (",),
-        r"XFS \((?P<device>[\w-]{1,32})\): (?!.{1,64}\(\d+\) possible).*(?:" + _XFS_TROUBLE + ")",
-        _named("fs_error"),
-    ),
-    (("nfs: server",), r"nfs: server (?P<device>\S{1,128}) (?:not responding|timed out)", _named("nfs_not_responding")),
-    (("nfs: server",), r"nfs: server (?P<device>\S{1,128}) OK", _named("nfs_responding")),
-    (("Lustre",), _LUSTRE_LOST, _named("nfs_not_responding")),
-    (("Lustre",), rf"Lustre: {_LUSTRE}Connection restored to (?P<device>\S{{1,64}})", _named("nfs_responding")),
+    *(((word,), pattern, _named(name)) for word, pattern, name in storage_lines.ROWS),
     (("Kernel panic",), r"Kernel panic - not syncing", _named("panic")),
     (
         ("kernel BUG", "BUG: ", "Oops: ", "general protection fault"),

@@ -27,17 +27,27 @@ _GPU_NAMED = re.compile(
     r"NVRM:\s+(?:The NVIDIA )?GPU (?:at )?((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)"
 )
 _LOST_PIECE = re.compile(r"NVRM:\s+(?:GPU has )?fallen off the bus\b")
-_TRACE = re.compile(r"^\s*(?:\? )?([A-Za-z_][\w.]{0,100})\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[(\w{1,40})\])?")
-_TRACE_HEAD = re.compile(r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|[Tt]ainted")
-_WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems served by other machines, the driver, a disk
+_TRACE = re.compile(  # older kernels write the address first; ARM "[<80a8>] (callee) from [<8015>] (caller+0x14/0x3c)"
+    r"^\s*(?:\[<[0-9a-f]{8,16}>\] )?(?:\([\w.]{1,100}\) from \[<[0-9a-f]{8,16}>\] \()?(?:\? )?"
+    r"([A-Za-z_][\w.]{0,100})\+0x[0-9a-f]+/0x[0-9a-f]+\)?(?: \[(\w{1,40})\])?"
+)
+_TRACE_HEAD = re.compile(
+    r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|[Tt]ainted|^\S.{0,40}\sD\s+[0-9a-fx ]{8,80}$"
+)
+_WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems of other machines first
     ("nfs", re.compile(r"nfs|rpc_wait|xprt_")),
-    ("lustre", re.compile(r"lustre|ptlrpc|ll_file|osc_|cl_sync|ldlm_")),
+    ("lustre", re.compile(r"lustre|ptlrpc|\bll_|osc_|cl_sync|cl_lock|ldlm_")),
     ("ceph", re.compile(r"ceph")),
     ("gpfs", re.compile(r"mmfs|gpfs|cxi")),
+    ("cifs", re.compile(r"cifs|\bsmb2_")),
+    ("beegfs", re.compile(r"beegfs|[Ff]hgfs")),
+    ("weka", re.compile(r"weka")),
+    ("9p", re.compile(r"\bp9_|v9fs|9pnet")),
     ("fuse", re.compile(r"fuse_")),
     ("nvidia", re.compile(r"_nv\d+rm|nvidia|uvm_|nv_")),
     ("block", re.compile(r"blk_|ext4_|xfs_|jbd2_|submit_bio|io_schedule")),
 )
+UNKNOWN_WAIT = len(_WAITS_FOR)
 _SERVICES = re.compile(  # a log with their lines is a machine's, not a program's
     r"kernel|systemd(?:-\w+)?|NetworkManager|sshd|CRON|cron|dockerd|containerd|kubelet|rsyslogd|dbus-daemon|chronyd|"
     r"nvidia-[\w-]+|nv-fabricmanager|audit|sudo|slurmd"
@@ -67,6 +77,15 @@ _BARE = (
     "Memory cgroup out of memory: Killed process ",
     "nfs: server ",
     "LustreError: ",
+    "Lustre: ",
+    "LNet: ",
+    "LNetError: ",
+    "CIFS: VFS: ",
+    "EXT4-fs ",
+    "XFS (",
+    "blk_update_request: ",
+    "Killed process ",
+    "oom-kill:constraint=",
     "mlx5_core 0",
     "mce: [Hardware Error]",
     "EDAC MC",
@@ -76,7 +95,7 @@ _QUOTED = re.compile(
 )
 _OF_FILE_OR_HOST = (
     re.compile(  # what grep writes before the lines of several files, and pdsh before those of several hosts
-        r"(?:(?:/[\w.@+-]{1,80}){1,8}(?:log|syslog|messages|dmesg)[\w.-]{0,20}:(?:\d{1,9}:)?|"
+        r"(?:/?(?:[\w.@+-]{1,80}/){0,8}[\w.-]{0,40}?(?:log|messages|dmesg)[\w.-]{0,20}:(?:\d{1,9}:)?|"
         r"(?P<host>[A-Za-z0-9][\w.-]{0,62}): )(?=\S)"
     )
 )
@@ -150,7 +169,7 @@ class Parser:
     named_gpu: tuple[int, str] | None = None  # line number, PCI address of "The NVIDIA GPU …"
     hung: KernelEvent | None = None  # held back until its stack was seen
     hung_until: int = 0
-    waits_for: str | None = None
+    waits_for: int = UNKNOWN_WAIT
     last: KernelEvent | None = field(default=None)
     last_oom: tuple[int, int] = (0, -1)  # line number, pid: the kernel reports one kill in two lines
 
@@ -192,7 +211,7 @@ class Parser:
         if event is None:
             return
         if event.event == "hung_task":
-            self.hung, self.hung_until, self.waits_for = event, number + TRACE_LINES, None
+            self.hung, self.hung_until, self.waits_for = event, number + TRACE_LINES, UNKNOWN_WAIT
             return
         self.last = event
         yield event
@@ -203,15 +222,17 @@ class Parser:
 
     def _trace(self, number: int, line: kernel_times.Line) -> Iterator[KernelEvent]:
         frame = _TRACE.match(line.text)
-        if frame and self.waits_for is None:
+        if frame:
             words = f"{frame[1]} {frame[2] or ''}"
-            self.waits_for = next((name for name, pattern in _WAITS_FOR if pattern.search(words)), None)
+            rows = (row for row, (_, pattern) in enumerate(_WAITS_FOR) if pattern.search(words))
+            self.waits_for = min(self.waits_for, next(rows, UNKNOWN_WAIT))
         if number > self.hung_until or not (frame or _TRACE_HEAD.search(line.text)):
             yield from self._release()
 
     def _release(self) -> Iterator[KernelEvent]:
         if self.hung is not None:
-            self.last = msgspec.structs.replace(self.hung, device=self.waits_for)
+            device = None if self.waits_for == UNKNOWN_WAIT else _WAITS_FOR[self.waits_for][0]
+            self.last = msgspec.structs.replace(self.hung, device=device)
             self.hung = None
             yield self.last
 

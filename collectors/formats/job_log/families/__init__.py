@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collectors.formats.job_log.families import accelerators, mpi, network, pytorch, ray, schedulers, serving
+from collectors.formats.job_log.families import accelerators, mpi, network, programs, pytorch, ray, schedulers, serving
 
 SHAPES = (
     *network.SHAPES,
     *pytorch.SHAPES,
+    *programs.SHAPES,
     *schedulers.SHAPES,
     *mpi.SHAPES,
     *ray.SHAPES,

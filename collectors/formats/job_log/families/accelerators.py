@@ -36,6 +36,47 @@ SHAPES = (
         "diagnostic_failed",
     ),
     shape("CUDA Error: no CUDA", r"^CUDA Error: (?P<message>no CUDA-capable device is detected.{0,100})", "cuda_error"),
+    *(
+        shape(
+            word,
+            r"(?P<message>CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE|HARDWARE_STACK_ERROR|"
+            r"MISALIGNED_ADDRESS|ILLEGAL_INSTRUCTION|ASSERT|SYSTEM_NOT_READY|SYSTEM_DRIVER_MISMATCH)\b.{0,160})",
+            "cuda_error",
+        )
+        for word in (
+            "CUDA_ERROR_ILL",
+            "CUDA_ERROR_LA",
+            "CUDA_ERROR_EC",
+            "CUDA_ERROR_NV",
+            "CUDA_ERROR_H",
+            "CUDA_ERROR_MIS",
+            "CUDA_ERROR_AS",
+            "CUDA_ERROR_SY",
+        )
+    ),
+    shape("Test CUDA failure", r"Test CUDA failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,160})", "cuda_error"),
+    shape("Test NCCL failure", r"Test NCCL failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,200})", "nccl_error"),
+    *(
+        shape(
+            word,
+            r"(?P<message>nvidia-fabricmanager\.service: Failed.{0,80}|Failed to start .{0,40}fabric ?manager service.{0,40})",
+            "cuda_error",
+        )
+        for word in ("fabricmanager.service: F", "Failed to start ")
+    ),
+    *(
+        shape(
+            word,
+            r"(?P<message>Unable to open /dev/kfd .{1,80}|Driver not initialized \(amdgpu not found in modules\))",
+            "cuda_error",
+        )
+        for word in ("open /dev/kfd", "amdgpu not found")
+    ),
+    shape(
+        "ran out of memory trying",
+        r"(?P<message>Allocator \(GPU_\d{1,3}_bfc\) ran out of memory .{1,100}requested by op)",
+        "oom",
+    ),
     shape("HIP out of memory", r"(?P<message>HIP out of memory.{0,200})", "oom"),
     shape("HIP error", r"(?P<message>HIP error: .{0,200})", "cuda_error"),
     shape("NPU out of memory", r"(?P<message>NPU out of memory.{0,200})", "oom"),
@@ -93,6 +134,13 @@ SHAPES = (
 )
 
 BLOCKS = (
+    Block(
+        "cudaGetDeviceCount returned",
+        re.compile(r"^cudaGetDeviceCount returned \d{1,4}\s*$"),
+        (re.compile(r"-> (?P<message>.{1,100})"),),
+        "cuda_error",
+        closes="first",
+    ),
     Block(
         "Remapped Rows",
         re.compile(r"^\s{1,12}Remapped Rows\s*$"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from collectors.formats.job_log.families.network import UNREACHED
 from collectors.formats.job_log.shapes import Block, shape
 
 SHAPES = (
@@ -29,6 +30,24 @@ SHAPES = (
         "exit",
         first=True,
     ),
+    shape("connect() to ", r"connect\(\) to (?P<host>[\w.:%-]{1,253}) failed: " + UNREACHED, "network_error"),
+    shape(
+        "was unable to ",
+        r"(?P<message>(?:mpirun|mpiexec|prterun) was unable to (?:find the specified|launch the specified appl).{0,160})",
+        "traceback",
+        exception="FileNotFoundError",
+    ),
+    shape(
+        "not enough slots",
+        r"(?P<message>There are not enough slots available in the system.{0,160})",
+        "traceback",
+        exception="LaunchError",
+    ),
+    shape(
+        "*** MPI_ERR_",
+        r"\*\*\* (?P<exception>MPI_ERR_(?:TRUNCATE|COUNT|TYPE|TAG|COMM|RANK|BUFFER|ARG|OP|ROOT|GROUP)): (?P<message>.{1,160})",
+        "traceback",
+    ),
     shape("Horovod has been shut down", r"(?P<message>Horovod has been shut down)", "connection_closed"),
 )
 
@@ -39,6 +58,25 @@ BLOCKS = (
         (re.compile(r"(?P<members>\d{1,7}): \[(?P<operation>[^\]]{0,400})"),),
         "collective_behind",
         if_differ="collective_mismatch",
+    ),
+    Block(  # "An MPI communication peer process has unexpectedly disconnected."
+        "Local host:",
+        re.compile(r"^\s{0,8}Local host:\s{1,8}(?P<host>[\w.-]{1,253})\s*$"),
+        (
+            re.compile(r"\s{0,8}Local PID:\s{1,8}\d{1,9}\s*$"),
+            re.compile(r"\s{0,8}Peer host:\s{1,8}(?P<node>[\w.-]{1,253})\s*$"),
+        ),
+        "worker_died",
+        closes="all",
+        needs=("node",),
+        fields={"first": True},
+    ),
+    Block(
+        "connect() to ",
+        re.compile(r"Message:\s{1,8}connect\(\) to (?P<host>[\w.:%-]{1,253}) failed"),
+        (re.compile(r"\s{0,8}Error:\s{1,8}" + UNREACHED),),
+        "network_error",
+        closes="first",
     ),
     Block(
         "has lost communication with a remote daemon",

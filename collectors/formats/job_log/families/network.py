@@ -15,7 +15,21 @@ _COMPLETION = (
     r"NET/IB\w{0,4} ?: ?Got completion from peer " + _PEER + r" with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
 )
 _ALONE = r"NET/IB\w{0,4} ?: ?Got completion with (?:status|error)[ =](?:IBV_WC_\w{1,40}\()?"
-_CONNECT = r"[Cc]onnect(?:ing)? to (?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})> (?:failed|returned)"
+_CONNECT = r"[Cc]onnect(?:ing)?(?: to " + _PEER + r")? (?:failed|returned)(?: ?: ?| )(?:\d{1,3}\()?"
+_CALL = r"Call to (?:recv from|send to) " + _PEER + r" failed : "
+UNREACHED = (  # by strerror(3); a paste may cut the line's end. Refused and reset are the answers of a host that was reached.
+    r"(?P<code>No route to(?: host|\s*$)|Network is (?:unreachable|down)|Host is (?:unreachable|down)|Connection timed out|"
+    r"Software caused connection abort)"
+)
+_MISUSED = (  # what NCCL finds wrong with the calls of its user
+    r"NET/\w{1,12} ?: .{0,160}collective mismatch error|NET/\w{1,12} ?: .{0,160}message truncated ?: receiv|"
+    r"Your program may be hanging, this may be caused by a collective mismatch|Mismatched collective detected|"
+    r"Mismatched NCCL version detected|Bootstrap Root ?: mismatch in rank count|"
+    r"Bootstrap Root ?: rank \d{1,7} of \d{1,7} ranks has already checked in|"
+    r"Duplicate GPU detected ?: rank \d{1,7} and rank \d{1,7} both on|"
+    r"\w{1,40} : (?:invalid (?:root|type|reduction operation|rank|device|nranks)|\w{1,40} is not a valid pointer|"
+    r"\w{1,40} allocated on device \d{1,3} mismatchs with)|Invalid rank requested"
+)
 _UCX = (
     r"(?:\[\d{9,11}\.\d{6}\] )?\[?(?P<node>[\w.-]{1,253}):(?P<pid>\d{1,9}) {0,2}:[\d:]{1,20}\] {1,8}ib_mlx5_log\.c:\d{1,6} {1,4}"
     r"(?:UCX {1,4}ERROR )?(?:FATAL: )?"
@@ -23,21 +37,19 @@ _UCX = (
 _MODIFY = r"(?:ibv_modify_qp failed with|[Ff]ailed to modify QP to \w{2,4}:) ?(?:error )?(?:\d{1,3} )?"
 
 SHAPES = (
-    shape(
-        "has already checked in",
-        r"Bootstrap Root ?: (?P<message>rank \d{1,7} of \d{1,7} ranks has already checked in)",
-        "nccl_error",
+    *(
+        shape(
+            word,
+            r"(?:NCCL WARN |^)(?P<message>(?:" + _MISUSED + r").{0,200})",
+            "nccl_error",
+            exception="ncclInvalidUsage",
+        )
+        for word in ("NCCL WARN", "ismatch", "Bootstrap Root", "Duplicate GPU", "message truncated")
     ),
-    shape(
-        "Duplicate GPU detected",
-        r"(?P<message>Duplicate GPU detected ?: rank \d{1,7} and rank \d{1,7} both on)",
-        "nccl_error",
-    ),
-    shape("Mismatched collective", r"NCCL WARN (?P<message>Mismatched collective detected)", "nccl_error"),
     shape(
         "NET/IB",
         r"NET/IB ?: (?:(?P<device>[\w.-]{1,40}(?::\d{1,3})?):? )?"
-        r"(?:Got async (?:fatal )?event|async fatal event on .{1,60}?) ?:? ?"
+        r"(?:Got async (?:fatal |error )?event|async (?:fatal )?event(?: on .{1,60}?)?) ?:? ?"
         r"(?P<code>port error|local catastrophic error|device fatal)",
         "network_error",
     ),
@@ -53,7 +65,7 @@ SHAPES = (
     shape("Got completion with", _ALONE + r"(?P<code>5)\b", "connection_closed"),
     shape(
         "Call to ibv_",
-        r"Call to ibv_(?:reg_mr|create_[cq]q)\w{0,20} failed with error (?P<message>Cannot allocate memory)",
+        r"Call to ibv_(?:reg_mr|create_[cq]q|post_)\w{0,20} failed with (?P<message>error .{1,80})",
         "nccl_error",
     ),
     shape(
@@ -98,8 +110,14 @@ SHAPES = (
         code="trap",
     ),
     shape(
-        "NCCL WARN Error",
-        r"NCCL WARN Error:? (?P<message>(?:failed to extend|while creating shared memory segment) /dev/shm/nccl-.{1,160})",
+        "/nccl-",
+        r"(?P<message>(?:failed to extend|while creating shared memory segment) /dev/shm/nccl-.{1,160})",
+        "worker_killed",
+        exception="OSError",
+    ),
+    shape(
+        "NCCL WARN Call to ",
+        r"NCCL WARN Call to (?:posix_fallocate|ftruncate|shm_open|mmap)\w{0,4} failed ?: (?P<message>No space left on device)",
         "worker_killed",
         exception="OSError",
     ),
@@ -114,6 +132,22 @@ SHAPES = (
         "modify", _MODIFY + r"(?P<code>Connection timed out|Network is unreachable|No route to host)", "network_error"
     ),
     shape("ibv_modify_qp failed", r"(?P<message>ibv_modify_qp failed with .{1,200})", "nccl_error"),
-    shape("route to host", _CONNECT + r" ?:? ?(?P<code>No route to host)", "network_error"),
-    shape("onnection timed out", _CONNECT + r" ?:? ?(?P<code>Connection timed out)\s*$", "network_error"),
+    shape("onnect", _CONNECT + UNREACHED + r"(?!, retrying)", "network_error"),
+    shape("Call to ", _CALL + UNREACHED, "network_error"),
+    shape("exceeded timeouts (", r"socket\w{1,20}: (?P<code>exceeded timeouts) \(\d{1,6}\)", "network_error"),
+    # The last of its attempts, at NCCL's level INFO: what fails after it is left out of many a paste.
+    shape("retrying (", _CONNECT + UNREACHED + r", retrying \((\d{1,5})/\4\)", "network_error"),
+    shape("onnection refused", _CONNECT + r"(?P<message>Connection refused)(?!, retrying)", "connection_closed"),
+    shape("exceeded retries (", r"socket\w{1,20}: (?P<message>exceeded retries) \(\d{1,6}\)", "connection_closed"),
+    shape("Failed status 1", r"Failed status (?P<code>12|13): wr_id \d{1,20} syndrom", "network_error"),
+    shape(
+        "libfabric:",
+        r"libfabric:\d{1,10}:\d{1,12}:.{1,200}err: \d{1,5}, message: (?P<code>Un(?:reachable|responsive) remote)",
+        "network_error",
+    ),
+    shape(
+        "NCCL WARN ",
+        r"NCCL WARN (?P<message>(?:NET/OFI .{0,200}(?:[Ff]ail|[Ee]rror)|Bootstrap : no socket interface).{0,200})",
+        "nccl_error",
+    ),
 )

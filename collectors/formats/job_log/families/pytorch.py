@@ -56,6 +56,22 @@ SHAPES = (
         "cuda_error",
         message="a device-side assert",
     ),
+    shape(
+        "from cudaGetDeviceCount()",
+        r"Unexpected error from cudaGetDeviceCount\(\).{0,200}? Error (?P<code>\d{1,4}): (?P<message>[^(]{1,120})",
+        "cuda_error",
+    ),
+    shape(
+        "CUDA initialization: ",
+        r"CUDA initialization: (?P<message>(?:The NVIDIA driver on your system is too old|CUDA unknown error|"
+        r"CUDA driver initialization failed).{0,160})",
+        "cuda_error",
+    ),
+    shape(
+        "client socket has timed out",
+        r"(?P<message>client socket has timed out after \w{1,12} while trying to connect to .{1,160})",
+        "connection_closed",
+    ),
     shape("cudaError_t ", r"cudaError_t \d{1,4} : \"(?P<message>[^\"]{1,120})\"", "cuda_error"),
     shape(
         "monitoredBarrier",

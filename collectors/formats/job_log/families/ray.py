@@ -27,6 +27,23 @@ SHAPES = (
         "has been marked dead", r"The node with (?:client ID|node id)[: ].{1,200} has been marked dead", "node_failure"
     ),
     shape(
+        "node manager has mistakenly",
+        r"(?P<message>this node manager has mistakenly been marked (?:as )?dead.{0,200})",
+        "node_failure",
+    ),
+    *(  # the line is of the process that waits: the node that died is another, and is not named
+        shape(word, word + r": (?P<message>.{1,200})", "node_failure", node=None)
+        for word in ("NodeDiedError", "LocalRayletDiedError")
+    ),
+    shape(
+        "Failed to connect to GCS", r"(?P<message>Failed to connect to GCS (?:at|within) .{1,100})", "connection_closed"
+    ),
+    shape(
+        "No available node types can fulfill",
+        r"(?P<message>No available node types can fulfill resource requests? .{1,160})",
+        "pod_waits",
+    ),
+    shape(
         "killed due to memory pressure",
         r"\b[1-9]\d{0,6} Workers .{0,40}killed due to memory pressure \(OOM\)",
         "oom_kill",

@@ -21,6 +21,24 @@ SHAPES = (
         r"(?:srun|salloc): error: Task launch for \S{1,60} failed on node " + _NODE + r": (?P<message>.{1,200})",
         "evicted",
     ),
+    *(
+        shape(
+            word,
+            r"(?:srun|salloc|sbatch): error: (?P<message>(?:Batch job submission failed|Unable to create step for job \d{1,12}|"
+            r"Unable to allocate resources|tasks? [\d,-]{1,80} launch failed): (?!.{0,40}(?:busy|temporarily)).{1,200})",
+            "evicted",
+        )
+        for word in ("submission failed: ", "error: Unable to ", " launch failed: ")
+    ),
+    *(
+        shape(
+            word,
+            r"slurmstepd: error: (?P<message>.{0,60}[Ee]xceeded (?:\w{1,12} )?memory limit.{0,120})",
+            "oom_kill",
+            signal=9,
+        )
+        for word in ("xceeded memory", "xceeded step memory", "xceeded job memory", "xceeded virtual memory")
+    ),
     shape("prolog failed", r"prolog failed, draining node " + _NODE, "node_failure"),
     shape(
         "FAILED (non-zero",
@@ -30,6 +48,17 @@ SHAPES = (
     shape("NOT ENDING WITH SIGNALS", r"\*\*\* .{1,60}STEPD TERMINATED ON \S{1,253} AT .{1,60}", "step_cancelled"),
     shape(
         "MEMORY ERROR AT", r"\*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,253} UNCORRECTABLE MEMORY ERROR AT", "node_failure"
+    ),
+    shape("NodeNotReady", r"\bNodeNotReady\s.{1,160}?\s(?P<message>Node is not ready)", "node_failure"),
+    shape(
+        "SystemOOM",
+        r"\bSystemOOM\s.{1,160}?\s(?P<message>System OOM encountered, victim process: .{1,100})",
+        "oom_kill",
+    ),
+    shape(
+        "OOMKilling",
+        r"\bOOMKilling\s.{1,160}?\s(?P<message>(?:Memory cgroup o|O)ut of memory: Kill.{1,200})",
+        "oom_kill",
     ),
     shape("NodeNotReady", r"\bNode " + _NODE + r" status is now: NodeNotReady", "node_failure"),
     shape(
@@ -101,6 +130,12 @@ SHAPES = (
     shape("node had condition", r"(?P<message>The node had condition: \[\w{1,60}Pressure\])", "evicted"),
     shape("cannot allocate unhealthy", r"(?P<message>cannot allocate unhealthy devices [\w./-]{1,80})", "evicted"),
     shape("nvidia-container-cli", r"nvidia-container-cli: (?P<message>initialization error: .{1,200})", "evicted"),
+    shape(
+        "could not select device driver",
+        r"(?P<message>could not select device driver .{0,40}with capabilities: \[\[.{0,20}gpu.{0,20})",
+        "evicted",
+    ),
+    shape("unresolvable CDI devices", r"(?P<message>unresolvable CDI devices .{1,160})", "evicted"),
     shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
     shape("low on resource: ", r"The node was low on resource: (?:ephemeral-storage|inodes|pids)", "evicted"),
     shape("devices unavailable", r"requested number of devices unavailable for (?P<device>[\w./-]{1,80})", "evicted"),

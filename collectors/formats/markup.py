@@ -1,0 +1,31 @@
+"""What a thread's mark-up puts around a line of a log: code marks, bullets, quotation marks, tags, entities."""
+
+from __future__ import annotations
+
+import html
+import re
+
+MAX_CHARACTERS = 8192
+_BULLET = r"(?:[-*•] {1,4}|\d{1,2}[.)] {1,4})?"
+_CODE = re.compile(r"\s{0,8}" + _BULLET + r"(`{1,3}) ?(?P<line>[^`]{8,}?) ?(?:\1)?\s*$")
+_STAMPED = (  # what a log's line begins with, and no sentence: a bullet or a quotation mark before it is a thread's
+    r"\[\s{0,8}\d{1,10}\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d |\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|"
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\[rank\d{1,6}\]:|[\w.-]{1,64}:\d{1,8}:\d{1,8} \[\d{1,3}\] |NVRM: Xid \("
+)
+_MARKED = re.compile(r"\s{0,8}(?:[-*•] {1,4})?[\"'“‘]?(?=" + _STAMPED + ")")
+_TAGS = re.compile(r"\s{0,8}(?:</?(?:pre|code|p|br|div|span|li|td|tr|b|summary|details)(?: [^>]{0,80})?/?>)+")
+_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|nbsp|apos|#\d{1,4}|#x[0-9a-fA-F]{1,4});")
+
+
+def unmarked(text: str) -> str:
+    """Return the line without the mark-up of a thread; what stands within a sentence stays as it is."""
+    text = text[:MAX_CHARACTERS]
+    if "&" in text and _ENTITY.search(text):
+        text = html.unescape(text)
+    if text.lstrip()[:1] == "<" and (tags := _TAGS.match(text)):
+        text = text[tags.end() :]
+    if "`" in text and (code := _CODE.match(text)):
+        return code["line"]
+    if (first := text.lstrip()[:1]) and first in "-*•\"'“‘" and (marked := _MARKED.match(text)):
+        return text[marked.end() :].rstrip("\"'”’")
+    return text
