@@ -27,7 +27,7 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
         seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
         until=_restarted_at(state, incident), began_at=_began_at(state, incident), stands_still=stands_still,
-        onset_at=_shows_since(incident, stands_still=stands_still),
+        ended_at=_ended_at(state, incident), onset_at=_shows_since(incident, stands_still=stands_still),
     )  # fmt: skip
 
 
@@ -47,6 +47,12 @@ def _began_at(state: EngineState, incident: Incident) -> float | None:
     """Return when the processes that the incident is about were all started anew, as by hand under the same name and attempt."""
     view = state.jobs.get((incident.job or "", incident.attempt))
     return view.run_began_at if view is not None and 0.0 < view.run_began_at <= incident.onset_at else None
+
+
+def _ended_at(state: EngineState, incident: Incident) -> float | None:
+    """Return when the processes that the incident is about had all been replaced under the same name and attempt."""
+    view = state.jobs.get((incident.job or "", incident.attempt))
+    return view.run_began_at if view is not None and view.run_began_at > incident.onset_at else None
 
 
 def _silent(state: EngineState, incident: Incident) -> set[str]:

@@ -240,7 +240,7 @@ def select_records(
 
 
 def _is_of_another_run(record: Record, cut: Cut) -> bool:
-    """Whether a record is of the processes that ran before under the same number, or an event of the next attempt.
+    """Whether a record is of the processes that ran before or later under the same number, or an event of the next attempt.
 
     What a node's kernel reported before is of every run; an event that names an attempt is of that one.
     """
@@ -248,6 +248,8 @@ def _is_of_another_run(record: Record, cut: Cut) -> bool:
         return False
     at = record.at - cut.offsets.get(record.node or "", 0.0)
     if cut.began_at is not None and isinstance(record, OF_A_RUN) and at < cut.began_at - SAME_START_SECONDS:
+        return True
+    if cut.ended_at is not None and isinstance(record, OF_A_RUN) and at >= cut.ended_at - SAME_START_SECONDS:
         return True
     return cut.until is not None and record.attempt is None and isinstance(record, EVENTS) and at > cut.until
 

@@ -25,12 +25,14 @@ def why_no_crash(view: JobView, incident: Incident, now: float) -> str | None:
 
 
 def how_its_job_ended(view: JobView | None, incident: Incident, said: Ending | None, now: float) -> str:
-    """Say how the job of an incident that closes without a recovery ended; empty where it died by itself, or goes on.
+    """Say how the job of an incident that closes without a recovery ended; empty where it died by itself and waits.
 
     ``said``: a person's word that the job is being stopped.
     """
     if said is not None and said.at <= now <= said.until:
         return f"{said.by} has stopped it"
+    if view is not None and view.run_began_at > incident.onset_at:
+        return "it has been started again since"
     ended = "" if view is None else how_it_ended(view, now)
     if not ended and view is not None and all(one.kind in OF_AN_END for one in incident.symptoms):
         ended = how_it_left(view)

@@ -17,7 +17,7 @@ from analyzers.incidents.recurrence import note_standstill
 from analyzers.incidents.shedding import count_evidence, shed_evidence, shed_evidence_of_jobs
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, ROLES_LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
-from collectors.records import Placement, Record, RoleState, directory_sender, is_directory
+from collectors.records import LogEvent, Placement, Record, RoleState, directory_sender, is_directory
 
 MARK_SECONDS = 10.0
 MOST_JOBS_ON_A_NODE = 64  # attempts: a new one replaces one that has ended; further ones are left out
@@ -75,7 +75,10 @@ def _keep(state: EngineState, event: Received) -> None:
 
 def _concern(state: EngineState, key: JobKey, event: Received) -> None:
     """Apply a batch to an attempt: what of it concerns that, and its node may say."""
-    for why in state.jobs[key].take(event, list(_concerning(state.hosting[key[0]], event, key))):
+    records = list(_concerning(state.hosting[key[0]], event, key))
+    if len({job for job, _attempt in state.jobs_on[event.node]}) > 1:  # whose log it was is not known
+        records = [record for record in records if record.job is not None or not isinstance(record, LogEvent)]
+    for why in state.jobs[key].take(event, records):
         _note(state, event, key[0], why)
     state.changed.add(key)
 

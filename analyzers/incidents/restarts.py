@@ -40,6 +40,17 @@ def counting(view: JobView, shown: list[Symptom], incident: Incident | None, at:
     return [one for one in before if one.kind == "crash" and (died or one.detector != "rank_dead")]
 
 
+def befell_before(view: JobView) -> float:
+    """Return up to when symptoms are of an earlier run of the same number that no rank died in by itself.
+
+    A person ends it and starts it again, and its last words are read when the next run is there already.
+    """
+    former = [end for end in view.processes.former.values() if end.seen]
+    alone = {end.code for end in former} == {1} and len(former) > 1  # as after Ctrl-C
+    died = not alone and any(end.killed_by not in STOPS and not end.well for end in former)
+    return 0.0 if died else view.run_began_at
+
+
 def why_restarted(view: JobView, attempts: Iterable[JobView], *, crashed: bool) -> str | None:
     """Say that a later attempt runs: it does steps, or its processes were started after a crash; None: none does."""
     later = [one for one in attempts if one.job == view.job and number_of(one) > number_of(view)]

@@ -39,7 +39,7 @@ from analyzers.incidents.memory import (
 )
 from analyzers.incidents.moving_again import weigh_judgement
 from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
-from analyzers.incidents.restarts import READ_SECONDS, counting, restarted_at, why_restarted
+from analyzers.incidents.restarts import READ_SECONDS, befell_before, counting, restarted_at, why_restarted
 from analyzers.incidents.returning import in_grace, is_awaited, is_fleet_awaited
 from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
@@ -195,6 +195,7 @@ def _look_at(
         return
     since = state.settled.get(key, 0.0)
     ending = state.endings.get(view.job)
+    since = since if incident is not None else max(since, befell_before(view))
     shown = [one for one in find_symptoms(view, now) if one.at > since and not _is_announced(view, ending, one, now)]
     if next_at is not None:
         shown = counting(view, shown, incident, next_at, now)

@@ -57,6 +57,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     began_at: float | None = (
         None  # when this run began, where its attempt's number had run before: what is older is not of it
     )
+    ended_at: float | None = (
+        None  # when the next run under its number began: what processes show later is not of this one
+    )
     stands_still: bool = True  # a symptom shows a standstill; without one the verdict abstains until a second look
 
 

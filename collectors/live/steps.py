@@ -247,16 +247,18 @@ class JobLogs:
         return replace(chunk, data=chunk.data[:offset])
 
     def _events(self, log: _Log, chunk: Chunk, owner: _Owner) -> tuple[list[LogEvent], int, int]:
-        """Return the events, and how many are not sent: those of other nodes, and those beyond the bound.
+        """Return the events, and how many are not sent: those of other nodes or jobs, and those beyond the bound.
 
-        A launcher's line about a process elsewhere would accuse this node, unless the process's rank is known.
+        A launcher's line about a process elsewhere would accuse this node, unless the process's rank is known. A line without a
+        rank in a file that several jobs write would accuse each of them, and may be another program's.
         """
         found, elsewhere = [], 0
+        shared = len({process.job for process in owner.processes}) > 1
         for event in block.decode(log.events):
             if not isinstance(event, LogEvent):
                 continue
             rank = self._rank(event, owner, log)
-            if rank is None and self._is_elsewhere(event, owner):
+            if rank is None and (shared or self._is_elsewhere(event, owner)):
                 elsewhere += 1
                 continue
             line = int(event.source.rpartition(":")[2]) + chunk.first_line - 1
@@ -341,7 +343,7 @@ def _left_out(chunk: Chunk) -> Unread:
 
 
 def _not_sent(chunk: Chunk, elsewhere: int, over: int) -> Unread:
-    parts = [f"{elsewhere:,} events are of other nodes and name no rank"] if elsewhere else []
+    parts = [f"{elsewhere:,} events are of other nodes or jobs, and name no rank"] if elsewhere else []
     parts += [f"{over:,} events are beyond the first {MOST_EVENTS:,} of this part"] if over else []
     reason = f"not sent: {'; '.join(parts)}; read the file itself with `faulthound diagnose FILE`"
     return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)

@@ -31,7 +31,7 @@ OUT_OF_DATE_SECONDS = 90.0
 SAME_LOOK_SECONDS = 0.5
 READ_SECONDS = 12.0  # within which an agent reads a process again
 _DEAD = frozenset({"Z", "X"})
-_STOPPED = frozenset({"T", "t"})
+_STOPPED, _BLOCKED = frozenset({"T", "t"}), frozenset({"D"})
 
 # A page that is read or written holds a process for a moment: one look says nothing, two looks say that it stays.
 _PAGES = re.compile(r"^(?:__)?(?:folio_wait|wait_on_page|wait_on_buffer|balance_dirty_pages)")
@@ -52,7 +52,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         yield from _named(gone, "gone", {"Z": EXITED, "X": EXITED}, "its process has exited (state {0.state})")
     known = _last_known(rows)
     stopped = {rank: row for rank, row in known.items() if row.state in _STOPPED}
-    if stopped and len(stopped) < max(2, len(topology.ranks)) and _others_ran(stopped, rows, topology):
+    if stopped and len(stopped) < max(2, len(topology.ranks)) and _others_ran(stopped, rows, topology, _STOPPED):
         why = "its process is stopped (state {0.state}): it takes part in nothing until it is continued"
         yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
     if len(stopped) >= max(2, len(topology.ranks)) and all(row.state == "T" for row in stopped.values()):
@@ -78,26 +78,30 @@ def _last_known(rows: Mapping[int, Sequence[ProcessState]]) -> dict[int, Process
 
 
 def _others_ran(
-    stopped: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]], topology: Topology
+    held: Mapping[int, ProcessState],
+    rows: Mapping[int, Sequence[ProcessState]],
+    topology: Topology,
+    states: frozenset[str],
 ) -> bool:
-    """Whether a rank was read running while these were stopped, as an agent reports it: else all may have been stopped.
+    """Whether another rank was read out of these states while these were in them, as an agent reports it: else all may be.
 
-    A person stops and continues all ranks at once; a node that has not reported since shows its ranks as they were.
+    A person stops and continues all ranks at once, and a mount hangs for all that read it; a node that has not reported since
+    shows its ranks as they were.
     """
-    rank, last = max(stopped.items(), key=lambda item: item[1].at or 0.0)
+    rank, last = max(held.items(), key=lambda item: item[1].at or 0.0)
     if last.boot_id is None or last.at is None or len(topology.ranks) < 2:
         return True
     since = last.at
     for row in reversed(rows[rank]):
-        if row.state != last.state:
+        if row.state not in states:
             break
         since = row.at or 0.0
     return any(
-        found[-1].state not in _STOPPED
-        and any(row.state not in _STOPPED and (row.at or 0.0) >= since - SAME_LOOK_SECONDS for row in found)
-        and not any(row.state in _STOPPED and (row.at or 0.0) >= last.at - READ_SECONDS for row in found)
+        found[-1].state not in states
+        and any(row.state not in states and (row.at or 0.0) >= since - SAME_LOOK_SECONDS for row in found)
+        and not any(row.state in states and (row.at or 0.0) >= last.at - READ_SECONDS for row in found)
         for other, found in rows.items()
-        if other not in stopped
+        if other not in held
     )
 
 
@@ -154,6 +158,7 @@ def _uninterruptible(
         evidence = tuple(_suspect(rank, row, 0.8, text).evidence[0] for rank, row in sorted(storage.items())[:16])
         suspect = Suspect(kind="storage", strength=0.8, why=text, ranks=tuple(sorted(storage)), evidence=evidence)
         yield _finding("uninterruptible", "storage", (suspect,))
+    if storage and (_many(storage, topology) or not _others_ran(storage, rows, topology, _BLOCKED)):
         blocked = {rank: row for rank, row in blocked.items() if rank not in storage}
     suspects = []
     for rank, row in sorted(blocked.items()):

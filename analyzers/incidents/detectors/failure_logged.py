@@ -34,13 +34,14 @@ TEXT_CHARACTERS = 200
 @detector("failure_logged")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a crash for the first failure since the job last moved."""
+    del now
     found = [seen for seen in view.logged.entries if isinstance(seen.event, LogEvent) and _fails(seen.event)]
     if not found:
         return
     since = view.settled_until  # the job went on after older failures
     for seen in found:
         event = seen.event
-        if seen.at < since or not isinstance(event, LogEvent) or not _is_lasting(view, seen, event, now):
+        if seen.at < since or not isinstance(event, LogEvent) or not _is_lasting(view, seen, event):
             continue
         line = next(iter((event.message or event.text).strip().splitlines()), "")[:TEXT_CHARACTERS]
         words = f": {event.exception}: {line}" if event.exception else f": {line}" if line else ""
@@ -61,14 +62,23 @@ def _fails(event: LogEvent) -> bool:
     ended_well = event.exit_code == 0 and event.signal is None
     if event.event not in FATAL | SURVIVABLE or stopped or ended_well:
         return False
+    if event.event == "traceback" and not event.exception:
+        return False  # it was cut before its last line: a launcher that was asked to stop prints one, too
     return (event.exception or "").rpartition(".")[2] not in LAUNCHERS
 
 
-def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> bool:
-    """Whether the failure is fatal by its kind, or no step has followed it."""
+def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent) -> bool:
+    """Whether the failure is fatal by its kind, or no step has followed it.
+
+    A job without steps goes on for all that is known, until a rank of it ends; its standstill is a symptom of its own.
+    """
+    ends = view.ended.values()
+    if ends and not view.processes.alive and all(end.well for end in ends):
+        return False  # it may be another program's that writes into the same file
     if event.event in FATAL:
         return True
+    if view.newest_step is None:
+        return any(end.at >= seen.at - SETTLED_SECONDS for end in ends)
     # 2 × the median step time: the present step may have been about to end, and the next has had its time.
     allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
-    heard_until = view.progress.until if view.newest_step is not None else now
-    return heard_until >= seen.at + allowed and (view.newest_step_at or 0.0) <= seen.at + allowed / 2
+    return view.progress.until >= seen.at + allowed and (view.newest_step_at or 0.0) <= seen.at + allowed / 2

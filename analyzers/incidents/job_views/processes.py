@@ -94,6 +94,7 @@ class Processes:
         self.ranks: dict[int, str] = {}
         self.by_rank: dict[int, Process] = {}
         self.ended: dict[int, End] = {}
+        self.former: dict[int, End] = {}  # how the process before the present one of a rank ended
         self.pids: dict[str, set[int]] = {}  # node → of the ranks' processes there, earlier ones too
         self.held: dict[int, Held] = {}  # the ranks that are stopped or stuck now
         self.continued: list[Held] = []  # those that are it no more, until they are taken up
@@ -149,11 +150,16 @@ class Processes:
         if row.rank is None or row.parent_pid is not None:
             return
         process = self._process(row.rank, node.node, row.pid, row.started_at)
-        if process is None or process.pid != row.pid:
-            return  # an earlier process of the rank
-        at = node.here(row.at, received_at)
-        if row.state in ENDED or row.exit_code is not None or row.signal is not None:
-            self._end(End(row.rank, node.node, at, row.pid, row.exit_code, row.signal, row.oom_kills_total))
+        if process is None:
+            return
+        at, over = node.here(row.at, received_at), row.exit_code is not None or row.signal is not None
+        end = End(row.rank, node.node, at, row.pid, row.exit_code, row.signal, row.oom_kills_total)
+        if process.pid != row.pid:
+            if over and row.pid in self.pids.get(node.node, ()):
+                self.former[row.rank] = end
+            return
+        if row.state in ENDED or over:
+            self._end(end)
             return
         if row.oom_kills_total is not None:
             process.oom_kills = min(row.oom_kills_total, process.oom_kills or row.oom_kills_total)
@@ -161,7 +167,7 @@ class Processes:
             process.seen_at, process.state = at, row.state
             if row.state != STOPPED:
                 process.ran_at = process.ran_at[1], at
-            if (end := self.ended.get(row.rank)) is not None and not end.seen and end.at < at:
+            if (missed := self.ended.get(row.rank)) is not None and not missed.seen and missed.at < at:
                 del self.ended[row.rank]  # one scan had missed it
             self._hold(row.rank, node.node, row, at)
 
@@ -194,7 +200,8 @@ class Processes:
             if (started_at or 0.0, pid) <= (process.started_at or 0.0, process.pid or 0):
                 return process
             process = self.by_rank[rank] = Process(node, pid, started_at)
-            self.ended.pop(rank, None)
+            if rank in self.ended:
+                self.former[rank] = self.ended.pop(rank)
             self.held.pop(rank, None)
             self._replaced(rank, started_at or 0.0)
         self.ranks[rank] = process.node

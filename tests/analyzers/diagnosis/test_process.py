@@ -192,6 +192,24 @@ def test_a_stop_is_a_machines_where_others_ran_meanwhile(
     assert named(findings(*dumps(), *rows)) == expected
 
 
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [("SSSSSS", {"uninterruptible": (0, 1)}), ("S", {}), ("SD", {"uninterruptible": (0, 1, 4, 5)})],
+)
+def test_a_wait_for_files_is_a_machines_where_others_were_read_meanwhile(
+    other: str, expected: dict[str, tuple[int, ...]]
+) -> None:
+    """The mount of all may hang: what another node has not reported shows nothing."""
+    rows = [
+        row(rank, state, "nfs_wait_bit_killable" if state == "D" else None, boot_id="b", at=10.0 * k + rank / 10)
+        for rank in (0, 1, 4, 5)
+        for k, state in enumerate("SDDDDD" if rank < 4 else other)
+    ]
+    shape = Topology((0, 1, 4, 5), {rank: NODES[rank] for rank in (0, 1, 4, 5)})
+
+    assert named(findings(*dumps(), *rows, shape=shape)) == expected
+
+
 def test_order_of_records_does_not_matter() -> None:
     """The same records in another order give the same findings."""
     records = [*dumps(), *(row(rank, "TSDS"[rank % 4], "nfs_wait") for rank in range(7))]

@@ -139,6 +139,32 @@ def test_an_exception_that_the_job_survives_is_none() -> None:
     assert ("crash", "failure_logged") in names(told(stuck, 125.0))
 
 
+def test_an_exception_in_a_job_without_steps_is_one_where_a_rank_ends() -> None:
+    """No step shows whether the job goes on: the end of a rank does, and a standstill is a symptom of its own."""
+    line = (100.0, "n0", log_event(100.0, exception="ValueError", message="no token", rank=0))
+    going_on = WatchedJob(reporters=(), extra=[line])
+    ended = WatchedJob(reporters=(), extra=[line], ended={0: (101.0, 1, None)})
+
+    assert first_symptom(going_on, 300.0) is None
+    assert ("crash", "failure_logged") in names(told(ended, 125.0))
+
+
+@pytest.mark.parametrize(("code", "opens"), [(0, False), (1, True)])
+def test_what_is_logged_after_a_good_end_is_another_programs(code: int, opens: bool) -> None:
+    """A batch script goes on in the same file."""
+    line = (180.0, "n0", log_event(180.0, "torchrun_failure", message="ValueError: no table"))
+    job = WatchedJob(extra=[line], ended=dict.fromkeys(range(8), (100.0, code, None)), stopped_at=100.0)
+
+    assert ("failure_logged" in {one.detector for one in told(job, 190.0)}) is opens
+
+
+def test_a_traceback_that_was_cut_before_its_last_line_opens_nothing() -> None:
+    """torchrun prints one when it is asked to stop."""
+    line = (100.0, "n0", log_event(100.0, text="cut traceback"))
+
+    assert "failure_logged" not in {one.detector for one in told(WatchedJob(extra=[line], stopped_at=100.0), 125.0)}
+
+
 @pytest.mark.parametrize("phase", [0.5, 5.0, 10.0, 19.5])
 def test_an_exception_in_the_middle_of_a_long_step_waits_for_its_end(phase: float) -> None:
     """Steps of 20 s go on: at no moment is the exception taken for the end of the job."""

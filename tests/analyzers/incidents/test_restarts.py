@@ -10,7 +10,7 @@ from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, J
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
 from analyzers.model.verdict import Verdict
-from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record
+from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record, StackDump
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import START, WatchedJob, log_event, step_record
 
@@ -18,6 +18,10 @@ End = tuple[float, int | None, int | None]
 TERM = (None, 15)
 RAISED: dict[int, End] = {2: (100.0, 1, None)} | dict.fromkeys((0, 1, 3), (100.3, *TERM))
 RESTARTED_AT = 101.0
+GOES_ON = [
+    (at, step_record([(at - 110 + one, START + at - 10.0 + one) for one in range(10)], 0, "plain", at=START + at))
+    for at in (120, 130, 140, 150)
+]
 
 
 def restarted(ended: dict[int, End], *more: tuple[float, Record], attempt: int = 1) -> WatchedJob:
@@ -121,11 +125,7 @@ def test_a_job_that_is_started_again_by_hand_is_not_judged_by_its_last_run() -> 
     before = log_event(99.5, rank=2, exception="ValueError", message="bad shard")
     xid = KernelEvent(node="n0", at=START + 99.0, event="xid", code=94, text="Contained ECC error")
     now = log_event(190.0, rank=1, exception="KeyError", message="vocab")
-    goes_on = [
-        (at, step_record([(at - 110 + one, START + at - 10.0 + one) for one in range(10)], 0, "plain", at=START + at))
-        for at in (120, 130, 140, 150)
-    ]
-    said = played(restarted(RAISED, (99.0, xid), (99.8, before), *goes_on, (190.0, now), attempt=0), until=260.0)
+    said = played(restarted(RAISED, (99.0, xid), (99.8, before), *GOES_ON, (190.0, now), attempt=0), until=260.0)
 
     assert opened(said) == [("crash", 0), ("hang", 0)]
     judged = [one for one in said if isinstance(one, Judge)]
@@ -133,3 +133,26 @@ def test_a_job_that_is_started_again_by_hand_is_not_judged_by_its_last_run() -> 
     assert failures[0] == {"ValueError"}
     assert failures[-1] == {"KeyError"}
     assert all(any(isinstance(record, KernelEvent) for record in one.records) for one in judged)
+
+
+def test_what_befell_the_last_run_opens_nothing_in_the_next() -> None:
+    """Its last words are read when the next run of the same number is there already."""
+    words = log_event(99.5, rank=2, exception="ValueError", message="bad shard")
+    stopped = dict.fromkeys(range(4), (100.0, *TERM))
+
+    assert opened(played(restarted(stopped, (125.0, words), attempt=0), until=180.0)) == []
+
+
+def test_an_incident_of_the_last_run_is_not_judged_by_the_next() -> None:
+    """It opened in time; where the ranks of the new run stand, and what these log, is not of it."""
+    words = log_event(99.5, rank=2, exception="ValueError", message="bad shard")
+    later = log_event(112.0, rank=1, exception="KeyError", message="vocab")
+    stack = StackDump(job="run", attempt=0, rank=1, pid=901, node="n0", at=START + 112.0)
+    said = played(restarted(RAISED, (99.8, words), (112.0, later), (112.0, stack), *GOES_ON, attempt=0), until=180.0)
+
+    (closed,) = (one for one in said if isinstance(one, Close))
+    records = [record for one in said if isinstance(one, Judge) for record in one.records]
+    assert records
+    assert not [record for record in records if isinstance(record, StackDump)]
+    assert not [record for record in records if isinstance(record, LogEvent) and record.exception == "KeyError"]
+    assert closed.ended

@@ -73,6 +73,20 @@ def test_a_traceback_in_two_parts_is_one(node: Node, tmp_path: Path) -> None:
     assert node.run(collector, "steps") == []
 
 
+def test_a_line_of_no_rank_in_a_file_of_two_jobs_is_nobodys(node: Node, tmp_path: Path) -> None:
+    """A batch script runs two jobs and a program of its own into one file: its exception is of neither."""
+    log = tmp_path / "sweep.out"
+    named = f"[rank1]: {TRACEBACK}".replace("\n", "\n[rank1]: ").removesuffix("[rank1]: ")
+    append(log, f"step 1 loss 0.5\n{TRACEBACK}{named}", node.clock.at - 60)
+    first, second = node.rank(0, pid=100, output=log), node.rank(1, pid=200, output=log)
+    node.host.processes = (first, replace(second, job="other"))
+
+    found = node.run(JobLogs(node.host), "steps")
+
+    assert [(event.job, event.rank) for event in of(found, LogEvent)] == [("other", 1)]
+    assert ["1 events are of other nodes or jobs" in one.reason for one in of(found, Unread)] == [True]
+
+
 def test_a_launchers_word_names_the_rank_by_pid(node: Node, tmp_path: Path) -> None:
     """torchrun's line about a local rank in the output that it shares with its ranks is that rank's exit."""
     log = tmp_path / "job.out"
