@@ -15,6 +15,7 @@ from analyzers.model.window import SILENT_SECONDS
 from collectors.records import directory_sender
 
 BEFORE_ONSET_SECONDS = 10.0  # the first rank may stand so long before the last sign of progress
+MOST_UNCONFIRMED = 8  # nodes that a verdict mentions
 
 
 def make_cut(state: EngineState, incident: Incident) -> Cut:
@@ -23,7 +24,8 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
     stands_still = any(symptom.kind in STANDS_STILL for symptom in incident.symptoms)
     return Cut(
         after=incident.after, through=state.sequence, at=state.now, looks=incident.answered, nodes=len(incident.nodes),
-        joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident), shed=_shed(state, incident),
+        joined=incident.joined, offsets=incident.offsets, refused=_refused(state, incident),
+        unconfirmed=_unconfirmed(state, incident), shed=_shed(state, incident),
         seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
         until=_restarted_at(state, incident), began_at=_began_at(state, incident), stands_still=stands_still,
@@ -69,6 +71,12 @@ def _refused(state: EngineState, incident: Incident) -> dict[str, str]:
         return {}
     found = {node: hosting.refused(node, incident.attempt) for node in incident.nodes}
     return {node: seats_in_words(seats) for node, seats in found.items() if seats}
+
+
+def _unconfirmed(state: EngineState, incident: Incident) -> tuple[str, ...]:
+    """Return the nodes that joined late and say nothing of the job: a verdict that names nothing mentions them."""
+    hosting = state.hosting.get(incident.job or "")
+    return () if hosting is None else tuple(hosting.unconfirmed(incident.attempt)[:MOST_UNCONFIRMED])
 
 
 def _shed(state: EngineState, incident: Incident) -> dict[str, int]:

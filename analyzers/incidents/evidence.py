@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from analyzers.incidents.hosting import Seat, is_refused, own_ranks
+from analyzers.incidents.rank_maps import Seat, is_refused, own_ranks
 from analyzers.incidents.seats import seats_of
 from analyzers.model.incident import Cut
 from collectors.records import (

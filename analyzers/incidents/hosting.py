@@ -9,19 +9,33 @@ Even then only a job that has begun anew as a whole may have moved: one that goe
 
 A declared rank map of the running attempt goes before the order of claims: a rank is where it was declared, once that node
 claims it. Where a node runs other ranks than were declared for it, the map is wrong about it and keeps no rank for it.
+
+A node that hosted nothing of the job takes part from its start, or where it is expected: it runs one of as many ranks as the
+hosts state, the owner has declared it, or a process of the job's own directory of roles is there. What joins later under another
+role or without a number is *unconfirmed*: it belongs to the job once one of these confirms it, and until then says nothing of it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from math import inf
 
+from analyzers.incidents.rank_maps import (
+    LONGEST_ROLE,
+    MOST_CLAIMED,
+    Attempt,
+    Claim,
+    RankMap,
+    Seat,
+    Start,
+    processes_of,
+)
 from analyzers.model.processes import short
 from collectors.records import (
     CollectiveTimings,
     FlightRecorderDump,
-    Members,
     Placement,
     ProcessState,
     Record,
@@ -29,67 +43,14 @@ from collectors.records import (
     StackDump,
     Steps,
 )
-from collectors.records.identity import PLACED, only, places, size_of
+from collectors.records.identity import PLACED, places, size_of
 
 HELD_SECONDS = 90.0  # placements come every minute, states of processes every ten seconds
 LONE_SECONDS = 900.0  # for which fewer than half as many nodes do not take the place of those that a job has lost
-MOST_CLAIMED = 4_096  # ranks of one job on one node: the agent reads no more processes
-LONGEST_ROLE, LONGEST_DEVICE = 64, 128  # as the tables have them
 MOST_CLAIMANTS = 1 << 15  # nodes of one job
 LIVING = (ProcessState, Ring, StackDump, FlightRecorderDump, Steps, CollectiveTimings)
 ENDED = frozenset("XZ")
-
-Attempt = int | None
-Seat = tuple[int, str]  # rank, role: a job whose roles count from 0 each has a trainer 0 and a rollout 0
-
-
-@dataclass(slots=True)
-class Claim:
-    """What one node says it runs of a job now. Instants are of receipt."""
-
-    attempt: Attempt
-    since: float
-    seen_at: float  # the newest sign of its processes
-    renewed_at: float  # its processes became others
-    seats: dict[Seat, None] = field(default_factory=dict)
-    placement: Placement | None = None  # the newest: of its processes alone
-    sizes: dict[str, int | None] = field(default_factory=dict)  # role → the number of ranks that it states for it
-
-
-@dataclass(slots=True)
-class RankMap:
-    """One attempt: each rank with its hosts, of which there are several only where their roles differ."""
-
-    by_rank: dict[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)  # rank → (role, node)
-    on: dict[str, set[Seat]] = field(default_factory=dict)  # node → what it hosts
-
-    def rivals(self, node: str, rank: int, role: str) -> list[str]:
-        """Return the other nodes that host this rank, unless both have roles and these differ."""
-        entries = self.by_rank.get(rank, ())
-        return [host for held, host in entries if host != node and not (role and held and role != held)]
-
-    def add(self, node: str, seat: Seat) -> None:
-        """Let a node host a rank."""
-        rank, role = seat
-        self.by_rank[rank] = (*self.by_rank.get(rank, ()), (role, node))
-        self.on.setdefault(node, set()).add(seat)
-
-    def drop(self, node: str, seat: Seat) -> None:
-        """Take a rank from a node."""
-        rank, role = seat
-        left = tuple(entry for entry in self.by_rank.get(rank, ()) if entry != (role, node))
-        if left:
-            self.by_rank[rank] = left
-        else:
-            self.by_rank.pop(rank, None)
-        self.on.get(node, set()).discard(seat)
-
-    def take_from(self, rival: str, rank: int, role: str) -> None:
-        """Take from a node what ``rivals`` found it to host."""
-        for held in [
-            seat for seat in self.on.get(rival, ()) if seat[0] == rank and not (role and seat[1] not in ("", role))
-        ]:
-            self.drop(rival, held)
+NOBODY: frozenset[str] = frozenset()
 
 
 class Hosting:
@@ -102,14 +63,39 @@ class Hosting:
         self.admitted: list[str] = []  # nodes that have got ranks of the running attempt; the reader empties it
         self._before: frozenset[str] = frozenset()  # hosts of the attempt before: no stranger takes a rank from them
         self._contested: set[str] = set()  # nodes that claim more than they host
+        self._unconfirmed: set[str] = set()  # of them those that are in no job by their own word alone
         self._named: dict[str, set[str]] = defaultdict(set)  # nodes with claims by their names without domains
         self._declared: tuple[int, Mapping[int, str]] = (0, {})
+        self._expected: frozenset[str] = frozenset()  # the names in it
+        self._vouched: set[str] = set()  # nodes without domains that the job's own directory of roles names
+        self._known: dict[Attempt, tuple[float, frozenset[str]]] = {}  # when an earlier engine knew which hosts
 
     def declare(self, attempt: int, nodes: Iterable[str], at: float) -> None:
         """Take over the scheduler's word: the node of rank 0, of rank 1, and so on, in an attempt; no nodes take it back."""
         self._declared = attempt, {rank: _plain(node) for rank, node in enumerate(nodes)}
+        self._expected = frozenset(self._declared[1].values())
         if self.attempt in self.maps:
             self._admit_contested(at)
+
+    def vouch(self, nodes: Iterable[str], at: float) -> None:
+        """Take over the word of the job's directory of roles: processes of the job run on these nodes."""
+        before = len(self._vouched)
+        self._vouched.update(islice(map(_plain, nodes), max(0, MOST_CLAIMANTS - before)))
+        if len(self._vouched) > before and self.attempt in self.maps:
+            self._admit_contested(at)
+
+    def know(self, attempt: Attempt, nodes: Iterable[str], at: float) -> None:
+        """Take over who hosted an attempt at an instant: an engine reads the log from the middle of a job's life."""
+        self._known[attempt] = at, frozenset(nodes)
+
+    def note_step(self, node: str, attempt: Attempt, at: float) -> None:
+        """Note that a node reports steps of an attempt."""
+        if self.is_host(node, attempt):
+            self.maps[attempt].start.note_step(at)
+
+    def unconfirmed(self, attempt: Attempt) -> list[str]:
+        """Return the nodes that have joined the running attempt since its start, and that nothing confirms."""
+        return sorted(self._unconfirmed) if attempt == self.attempt else []
 
     def take(self, node: str, records: Iterable[Record], at: float) -> None:
         """Apply what a node reports of this job. ``at``: of receipt."""
@@ -118,6 +104,8 @@ class Hosting:
                 self._place(node, record, at)
             elif isinstance(record, LIVING) and record.rank is not None and _lives(record):
                 self._see(node, record, record.rank, at)
+            if isinstance(record, Steps):
+                self.note_step(node, record.attempt, at)
 
     def is_host(self, node: str, attempt: Attempt) -> bool:
         """Whether a node hosts, or has hosted, a rank of an attempt."""
@@ -148,6 +136,7 @@ class Hosting:
             del self.claims[node]
             self._named[_plain(node)].discard(node)
             self._contested.discard(node)
+            self._unconfirmed.discard(node)
         self._named = defaultdict(set, {name: nodes for name, nodes in self._named.items() if nodes})
         kept = {*attempts, self.attempt}
         self.maps = {attempt: ranks for attempt, ranks in self.maps.items() if attempt in kept}
@@ -167,21 +156,23 @@ class Hosting:
         self.claims[node] = made = Claim(attempt, at, at, at)
         self._named[_plain(node)].add(node)
         self._contested.discard(node)
+        self._unconfirmed.discard(node)
         return made
 
     def _place(self, node: str, placement: Placement, at: float) -> None:
         claim = self._claim(node, placement.attempt, at)
         if claim is None:
             return
-        placement = _of_processes(placement)
+        placement = processes_of(placement)
         seats = {(rank, role): place for place, role, rank in places(placement) if rank >= 0}
         of_role: dict[str, list[int]] = defaultdict(list)
         for (_, role), place in seats.items():
             of_role[role].append(place)
         sizes = {role: size_of(placement, found) for role, found in of_role.items()}
         before, claim.placement, claim.seen_at = claim.placement, placement, at
-        if before is not None and before.pids != placement.pids:
+        if before is not None and not set(before.pids).issuperset(placement.pids):
             claim.renewed_at = at
+            self._begin_again(at)
         same = seats.keys() == claim.seats.keys() and before is not None and claim.sizes == sizes
         if same and claim.attempt == self.attempt and node not in self._contested:
             return
@@ -239,10 +230,20 @@ class Hosting:
         """Let an attempt run: the nodes of the one before come first, for a stranger may have claimed it earlier."""
         self._before = before = frozenset(self.maps[self.attempt].on if self.attempt in self.maps else ())
         self.attempt, ranks = attempt, self.maps.setdefault(attempt, RankMap())
+        ranks.start = Start(at, has_roles=ranks.start.has_roles)
+        ranks.left.clear()
         claims = [(name not in before, one.since, name) for name, one in self.claims.items() if one.attempt == attempt]
         self._contested.clear()
+        self._unconfirmed.clear()
         for _, _, name in sorted(claims):
             self._admit(name, self.claims[name], ranks, at)
+
+    def _begin_again(self, at: float) -> None:
+        """Let an attempt start anew whose processes are others on most of its nodes."""
+        if (ranks := self.maps.get(self.attempt)) is not None:
+            hosts = [self.claims[node] for node, held in ranks.on.items() if held and node in self.claims]
+            if 2 * sum(one.renewed_at > ranks.start.began_at for one in hosts) > len(hosts):
+                ranks.start = Start(at, has_roles=ranks.start.has_roles)
 
     def _admit_contested(self, at: float, but: str = "") -> None:
         """Give the nodes that claim more than they host what they may have now."""
@@ -253,12 +254,18 @@ class Hosting:
     def _admit(self, node: str, claim: Claim, ranks: RankMap, at: float) -> None:
         """Give a node the ranks that it claims and that are free."""
         own, sizes, lost = ranks.on.get(node, set()), self._sizes(), dict[str, bool]()
-        left = added = False
+        is_member = self._is_member(node, ranks, sizes, at)
+        left = added = late = False
         for seat in claim.seats:
             if seat in own:
                 continue
             rank, role = seat
+            if not is_member and (rank >= PLACED or role not in sizes):
+                left = late = True
+                continue
             rivals = ranks.rivals(node, rank, role)
+            if not is_member and not rivals and (last := ranks.last_host(seat)) is not None:
+                rivals = [last]
             if not self._may(node, rank, sizes.get(role), at) or not (
                 self._is_declared(node, rank, rivals)
                 or all(self._has_lost(rival, node, claim, lost, at) for rival in rivals)
@@ -274,8 +281,21 @@ class Hosting:
             self._contested.add(node)
         else:
             self._contested.discard(node)
+        (self._unconfirmed.add if late and not ranks.on.get(node) else self._unconfirmed.discard)(node)
         if added:
             self.admitted.append(node)
+
+    def _is_member(self, node: str, ranks: RankMap, sizes: Mapping[str, int], at: float) -> bool:
+        """Whether a node belongs to a job whatever it runs of it: it hosted some, takes part from the start, or is named."""
+        if node in ranks.on or node in self._before:
+            return True
+        name = _plain(node)
+        if name in self._vouched or name in self._expected:
+            return not any(ranks.on.get(other) for other in self._named.get(name, ()) if other != node)
+        known_at, known = self._known.get(self.attempt, (-inf, NOBODY))
+        if node in known:
+            return True
+        return known_at < ranks.start.began_at and ranks.start.lasts(at, sizes)
 
     def _may(self, node: str, rank: int, size: int | None, at: float) -> bool:
         """Whether a rank is one of the job's, and not declared to be with another node that runs just what was declared."""
@@ -338,47 +358,6 @@ class Hosting:
         ranks = self.maps[self.attempt].by_rank if self.attempt in self.maps else {}
         shared = any(len({role for role, _ in entries if role}) > 1 for entries in ranks.values())
         return (sum(sizes.values()) if shared else max(sizes.values(), default=0)) or None
-
-
-def own_ranks(placement: Placement, foreign: Collection[Seat]) -> Placement:
-    """Return a placement without these ranks."""
-    kept = [place for place, role, rank in places(placement) if not _among(rank, role, foreign)]
-    return placement if len(kept) == len(placement.ranks or ()) else only(placement, kept)
-
-
-def is_refused(record: Record, foreign: Collection[Seat]) -> bool:
-    """Whether a record is about one of these ranks."""
-    return record.rank is not None and _among(record.rank, record.role or "", foreign)
-
-
-def _among(rank: int, role: str, foreign: Collection[Seat]) -> bool:
-    """Whether a rank is one of these; where either states no role, the number decides."""
-    if (rank, role) in foreign or (rank, "") in foreign:
-        return True
-    return not role and any(held == rank for held, _ in foreign)
-
-
-def _of_processes(placement: Placement) -> Placement:
-    """Return what a placement says of its processes: labels and long names of one would take megabytes for an hour."""
-    ranks = placement.ranks.ranks()[:MOST_CLAIMED] if placement.ranks is not None else None
-    count = len(ranks or ())
-    return Placement(
-        at=placement.at,
-        received_at=placement.received_at,
-        node=placement.node,
-        job=placement.job,
-        attempt=placement.attempt,
-        role=placement.role[:LONGEST_ROLE] if placement.role else None,
-        ranks=Members.of(ranks) if ranks is not None else None,
-        world_size=placement.world_size,
-        world_sizes=placement.world_sizes[:count],
-        nodes=placement.nodes[:count],
-        pids=placement.pids[:count],
-        local_ranks=placement.local_ranks[:count],
-        roles=tuple(role[:LONGEST_ROLE] for role in placement.roles[:count]),
-        devices=tuple(device[:LONGEST_DEVICE] for device in placement.devices[:count]),
-        started_ats=placement.started_ats[:count],
-    )
 
 
 def _lives(record: Record) -> bool:

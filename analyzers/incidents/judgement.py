@@ -50,7 +50,7 @@ def judge_cut(asked: Judge, knowledge: Knowledge, running: _Running = lambda _na
             odd = frozenset()
     why = dict.fromkeys(asked.cut.shed, "its records were given up for want of memory")
     why |= {node: f"{min(failed)} fails on its records" for node in odd}
-    judged = _contested(_with_incomplete(judged, why))
+    judged = _with_unconfirmed(_contested(_with_incomplete(judged, why)))
     return replace(judged, verdict=with_count(judged.verdict, asked.cut))
 
 
@@ -124,6 +124,18 @@ def _with_incomplete(judged: Judged, why: Mapping[str, str]) -> Judged:
         judged,
         verdict=replace(verdict, missing=(*verdict.missing, missing), action=action, coverage=coverage),
     )
+
+
+def _with_unconfirmed(judged: Judged) -> Judged:
+    """Mention the nodes that joined the job late and unconfirmed where nothing else is found: their word is not in it."""
+    verdict, nodes = judged.verdict, judged.cut.unconfirmed
+    if not nodes or verdict.culprits or verdict.symptom == "healthy":
+        return judged
+    what = (
+        f"what {', '.join(nodes)} reports of the job is left out: it joined after the start, and nothing confirms that it"
+        " belongs to the job; declare the job's nodes, or let its processes join the directory of roles"
+    )
+    return replace(judged, verdict=replace(verdict, missing=(*verdict.missing, Missing(what=what))))
 
 
 def _contested(judged: Judged) -> Judged:

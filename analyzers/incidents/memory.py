@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from analyzers.incidents.evidence import Evidence, concerns_job
 from analyzers.incidents.fleet.node_activity import NodeActivity
-from analyzers.incidents.hosting import Hosting, own_ranks
+from analyzers.incidents.hosting import Hosting
 from analyzers.incidents.job_views import JobView, RoleReadings
 from analyzers.incidents.messages import Declared, Received, attributed
+from analyzers.incidents.rank_maps import own_ranks
 from analyzers.incidents.recurrence import note_standstill
 from analyzers.incidents.shedding import count_evidence, shed_evidence, shed_evidence_of_jobs
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, ROLES_LOOKBACK_SECONDS, EngineState, JobKey
@@ -90,6 +91,8 @@ def _take_roles(state: EngineState, event: Received) -> None:
         readings = state.roles.setdefault(job, RoleReadings())
         for record in found:
             readings.take(record, event.received_at)
+        if (hosting := state.hosting.get(job)) is not None:
+            hosting.vouch(readings.named_nodes(), event.received_at)
         state.changed |= {key for key in state.jobs if key[0] == job}
 
 
@@ -115,6 +118,11 @@ def _hosting(state: EngineState, job: str, at: float) -> Hosting:
     hosting = Hosting()
     if (declared := state.declared.get(job)) is not None:
         hosting.declare(declared.attempt, declared.nodes, at)
+    for (name, attempt), (known_at, nodes) in state.hosts_before.items():
+        if name == job:
+            hosting.know(attempt, nodes, known_at)
+    if (readings := state.roles.get(job)) is not None:
+        hosting.vouch(readings.named_nodes(), at)
     return hosting
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from analyzers.incidents.hosting import Seat
+from analyzers.incidents.rank_maps import Seat
 from analyzers.model.ranges import numbers, ranges
 
 

@@ -62,6 +62,9 @@ class EngineState:
     learned: dict[JobKey, dict[str, Any]] = field(
         default_factory=dict
     )  # by an earlier engine, of attempts not seen yet
+    hosts_before: dict[JobKey, tuple[float, tuple[str, ...]]] = field(
+        default_factory=dict
+    )  # when an earlier engine wrote which nodes host an attempt
     reported_at: dict[JobKey, float] = field(default_factory=dict)  # newest record of the job itself
     roles: dict[str, RoleReadings] = field(default_factory=dict)  # job → what its directory of roles reports
     hosting: dict[str, Hosting] = field(default_factory=dict)  # job → which node hosts which rank

@@ -40,6 +40,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: dict[
         str, str
     ] = {}  # node → ranks that it claims and others host, as "0-3,7" or "trainer=0-1": what it says of them is hearsay
+    unconfirmed: tuple[str, ...] = ()  # nodes that say they have joined the job since it started: nothing confirms it
     unfinished: tuple[str, ...] = ()  # analyzers that were ended at the deadline or crashed: not in the verdict
     seen: dict[str, int] = {}  # node → earlier incidents of the job that it showed up in
     shed: dict[str, int] = {}  # node → through which number its records were given up for want of memory

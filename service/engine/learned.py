@@ -47,6 +47,15 @@ class Learned:
             yield {"job": clean(key[0], 255), "attempt": attempt, "at": now, "document": document}
 
 
+def hosts_in(document: dict[str, Any]) -> tuple[float, tuple[str, ...]] | None:
+    """Return which nodes hosted an attempt, and when that was written; None: the document does not say."""
+    try:
+        found = document["hosts"]
+        return float(found["at"]), tuple(map(str, found["nodes"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def write(session: Session, rows: list[dict[str, Any]]) -> None:
     """Store the rows; an attempt whose name is cut to another's is that attempt's."""
     upsert(session, Progress, {(row["job"], row["attempt"]): row for row in rows}.values())

@@ -64,6 +64,7 @@ def resume_engine(
         declared = list(declarations.changed(session, {}, now))
         known = learned.read(session, now)
     state = EngineState(knowledge, limits=limits)
+    state.hosts_before = {key: hosts for key, one in known.items() if (hosts := learned.hosts_in(one)) is not None}
     for one in declared:
         remember_declared(state, one)
     still_open = [one.incident for one in stored if one.incident.closed_at is None]

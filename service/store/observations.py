@@ -21,8 +21,9 @@ import msgspec
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
-from analyzers.incidents.hosting import LONGEST_ROLE, Hosting, own_ranks
-from collectors.records import Coverage, Device, Placement, Record, is_directory, of_sender
+from analyzers.incidents.hosting import Hosting
+from analyzers.incidents.rank_maps import LONGEST_ROLE, own_ranks
+from collectors.records import Coverage, Device, Placement, Record, RoleState, Steps, is_directory, of_sender
 from collectors.records.identity import places
 from service.store import placements
 from service.store.buckets import Buckets
@@ -161,6 +162,7 @@ class Observations:
     def note(self, session: Session, batch: Stored, records: Sequence[Record]) -> None:
         """Take up one batch's records. Who hosts a job's ranks is read from the table where it is not in memory."""
         if is_directory(batch.node):
+            self._note_directory(batch, records)
             return
         self._see_node(batch)
         jobs: set[str] = set()
@@ -170,6 +172,8 @@ class Observations:
                 self._note_coverage(batch, record)
             elif isinstance(record, Device):
                 self._note_device(batch.node, record)
+            elif isinstance(record, Steps) and record.job in self._hosting:
+                self._hosting[record.job].note_step(batch.node, _whole(record.attempt) or 0, batch.received_at)
             elif isinstance(record, Placement) and record.job:
                 ranks += len(record.ranks or ())
                 jobs.add(record.job)
@@ -196,6 +200,11 @@ class Observations:
         for hosting in self._hosting.values():
             hosting.forget(before_at, ())
         self._hosting = {job: hosting for job, hosting in self._hosting.items() if hosting.claims}
+
+    def _note_directory(self, batch: Stored, records: Sequence[Record]) -> None:
+        for record in records:
+            if isinstance(record, RoleState) and record.node and record.job in self._hosting:
+                self._hosting[record.job].vouch((record.node,), batch.received_at)
 
     def _see_node(self, batch: Stored) -> None:
         columns = {} if batch.node in self._nodes else _new_node(batch.node)

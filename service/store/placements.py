@@ -46,11 +46,14 @@ def hosting_of(session: Session, job: str, at: float) -> Hosting:
         declared = rank_map(row)
         hosting.declare(declared.attempt, declared.nodes, at)
     lately = Placement.last_seen_at >= at - OBSERVED_SECONDS
-    rows = select(Placement.attempt, Placement.node, Placement.rank, Placement.role, Attempt.world_size)
+    rows = select(
+        Placement.attempt, Placement.node, Placement.rank, Placement.role, Attempt.world_size, Placement.first_seen_at
+    )
     rows = rows.join(Attempt, (Attempt.job == Placement.job) & (Attempt.number == Placement.attempt))
     rows = rows.where(Placement.job == job, lately, is_newest()).order_by(
         Placement.attempt, Placement.first_seen_at, Placement.node
     )
+    began_at: dict[int, float] = {}
     for (attempt, node, size), found in groupby(
         session.execute(rows), key=lambda placed: (placed[0], placed[1], placed[4])
     ):
@@ -60,6 +63,9 @@ def hosting_of(session: Session, job: str, at: float) -> Hosting:
             job=job, attempt=attempt, ranks=Members.of(ranks), nodes=(node,) * len(ranks), roles=roles, world_size=size
         )
         hosting.take(node, [placement], at)
+        began_at[attempt] = min(began_at.get(attempt, at), *(placed[5] for placed in held))
+    for number, placed_map in hosting.maps.items():
+        placed_map.start.began_at = began_at.get(number or 0, at)
     hosting.admitted.clear()
     return hosting
 

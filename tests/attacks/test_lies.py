@@ -27,6 +27,13 @@ SAMPLE = [
     ("it_steps_in_the_future", "bound", "spin"),
     ("dated_ahead", "bound", "data_loader"),
     ("ras_dead_host", "colluders", "killed"),
+    ("a_nameless_one_was_killed", "bound", "spin"),
+    ("a_nameless_one_stops", "user", "healthy"),
+    ("a_nameless_one_falls_silent", "bound", "killed"),
+    ("a_rollout_was_killed", "unbound", "sigstop"),
+    ("a_rollout_stops", "user", "gpu_lost"),
+    ("a_numbered_rollout_was_killed", "bound", "exception"),
+    ("in_a_dead_ranks_place", "unbound", "killed"),
 ]
 
 

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from sqlalchemy import func, select
 
-from analyzers.incidents.hosting import MOST_CLAIMED, Hosting
+from analyzers.incidents.hosting import Hosting
+from analyzers.incidents.rank_maps import MOST_CLAIMED
 from collectors.records import Members, Placement, block
 from collectors.records.processes import MOST_LABELS
 from service.store import observations

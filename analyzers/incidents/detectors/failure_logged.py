@@ -1,7 +1,8 @@
 """A log reports a failure that ends a rank, or a failure after which the job did not go on.
 
 Programs also log failures that they survive: a handled exception, a restored connection. Those are symptoms only where no step
-follows.
+follows. A job may print any words, those of a failed GPU too: what ends a rank is a symptom at once where an ended process or
+its node's kernel backs it, and else like the others.
 """
 
 from __future__ import annotations
@@ -28,20 +29,21 @@ LAUNCHERS = frozenset({
 })  # fmt: skip
 """Exceptions that report the end of another process, or that the job was ended from outside."""
 SETTLED_SECONDS = 5.0  # in which the next step would have come
+UNMOVED_SECONDS = 30.0  # in which a job without steps that goes on has moved: its counters are read every ten
+RELATED_SECONDS = 300.0  # between a failure of a device and what a program logs of it
 TEXT_CHARACTERS = 200
 
 
 @detector("failure_logged")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a crash for the first failure since the job last moved."""
-    del now
     found = [seen for seen in view.logged.entries if isinstance(seen.event, LogEvent) and _fails(seen.event)]
     if not found:
         return
     since = view.settled_until  # the job went on after older failures
     for seen in found:
         event = seen.event
-        if seen.at < since or not isinstance(event, LogEvent) or not _is_lasting(view, seen, event):
+        if seen.at < since or not isinstance(event, LogEvent) or not _is_lasting(view, seen, event, now):
             continue
         line = next(iter((event.message or event.text).strip().splitlines()), "")[:TEXT_CHARACTERS]
         words = f": {event.exception}: {line}" if event.exception else f": {line}" if line else ""
@@ -67,8 +69,8 @@ def _fails(event: LogEvent) -> bool:
     return (event.exception or "").rpartition(".")[2] not in LAUNCHERS
 
 
-def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent) -> bool:
-    """Whether the failure is fatal by its kind, or no step has followed it.
+def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> bool:
+    """Whether the failure is fatal by its kind and something beside the log says so, or no step has followed it.
 
     A job without steps goes on for all that is known, until a rank of it ends; its standstill is a symptom of its own.
     """
@@ -76,9 +78,20 @@ def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent) -> bool:
     if ends and not view.processes.alive and all(end.well for end in ends):
         return False  # it may be another program's that writes into the same file
     if event.event in FATAL:
-        return True
+        if _is_backed(view, seen):
+            return True
+        if view.newest_step is None:
+            moved_at = max(view.waits.moved_at, view.traffic.moved_at or 0.0)
+            return now >= seen.at + UNMOVED_SECONDS and moved_at <= seen.at + UNMOVED_SECONDS / 2
     if view.newest_step is None:
         return any(end.at >= seen.at - SETTLED_SECONDS for end in ends)
     # 2 × the median step time: the present step may have been about to end, and the next has had its time.
     allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
     return view.progress.until >= seen.at + allowed and (view.newest_step_at or 0.0) <= seen.at + allowed / 2
+
+
+def _is_backed(view: JobView, seen: SeenEvent) -> bool:
+    """Whether a process of the job has ended badly since it last moved, or the node's kernel or a device reports trouble."""
+    if any(not end.well and end.at >= view.settled_until for end in view.ended.values()):
+        return True
+    return any(one.node == seen.node and abs(one.at - seen.at) <= RELATED_SECONDS for one in view.hardware.entries)

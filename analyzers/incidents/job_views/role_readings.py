@@ -34,6 +34,10 @@ class RoleReadings:
         fold((reading,), self._instances)
         self.heard_at = max(self.heard_at, reading.at or at)
 
+    def named_nodes(self) -> set[str]:
+        """Return the nodes that the directory, or an agent of the job, names for these instances."""
+        return {one.node for one in self.instances().values() if one.node}
+
     def instances(self) -> Mapping[Seat, Instance]:
         """Return the instances of which anything was reported lately."""
         return {seat: one for seat, one in self._instances.items() if one.seen_at > self.heard_at - FORGOTTEN_SECONDS}

@@ -112,20 +112,66 @@ def test_a_silent_node_makes_no_rank_silent() -> None:
     assert first_symptom(WatchedJob(silent={"n1": 100.0}), 600.0) is None
 
 
-def test_a_watchdog_that_gives_up_is_a_crash_at_once() -> None:
-    """What ends a rank by its words needs no waiting."""
-    job = WatchedJob(stopped_at=100.0)
-    job.extra.append((101.0, "n1", log_event(101.0, "watchdog_timeout", rank=5, text="Watchdog caught timeout")))
-    found = [one for one in told(job, 111.0) if one.kind == "crash"]
+WATCHDOG = {"event": "watchdog_timeout", "rank": 5, "text": "Watchdog caught timeout"}
+BUS = {"event": "cuda_error", "rank": 5, "text": "GPU has fallen off the bus"}
+ECC = {"event": "cuda_error", "rank": 5, "message": "CUDA error: uncorrectable ECC error encountered"}
 
-    assert [one.ranks for one in found] == [(5,)]
+
+def crashes(job: WatchedJob, seconds: float) -> list[tuple[int, ...]]:
+    """Return the ranks of what logs report as a crash."""
+    return [one.ranks for one in told(job, seconds) if one.detector == "failure_logged"]
+
+
+@pytest.mark.parametrize("words", [WATCHDOG, BUS, ECC])
+def test_what_ends_a_rank_by_its_words_is_a_crash_once_no_step_follows(words: dict[str, object]) -> None:
+    """The job has stopped: two steps later that is plain."""
+    job = WatchedJob(stopped_at=100.0, extra=[(101.0, "n1", log_event(101.0, **words))])
+
+    assert crashes(job, 125.0) == [(5,)]
+
+
+@pytest.mark.parametrize("phase", [0.5, 5.0, 10.0, 19.5])
+@pytest.mark.parametrize("step_seconds", [1.0, 20.0])
+@pytest.mark.parametrize("words", [WATCHDOG, BUS, ECC, {"event": "exit", "signal": 11}, {"event": "fatal_python"}])
+def test_a_job_that_prints_such_words_and_goes_on_is_well(
+    words: dict[str, object], step_seconds: float, phase: float
+) -> None:
+    """A rank's own output may begin a line with them: alone they open nothing at any moment."""
+    line = (400.0 + phase, "n1", log_event(400.0 + phase, **words))
+    job = WatchedJob(extra=[line], law=lambda _step, noise: noise.gauss(step_seconds, step_seconds / 40))
+
+    assert first_symptom(job, 900.0) is None
+
+
+def test_what_ends_a_rank_is_a_crash_at_once_where_a_process_ends() -> None:
+    """The words come with the death of the rank: nobody waits for a step that will not come."""
+    line = (101.0, "n1", log_event(101.0, **ECC))
+    job = WatchedJob(extra=[line], ended={5: (101.5, None, 6)}, stopped_at=100.0)
+
+    assert crashes(job, 111.0) == [(5,)]
+
+
+@pytest.mark.parametrize(("node", "backed"), [("n1", True), ("n0", False)])
+def test_a_line_of_the_nodes_kernel_backs_what_a_log_says(node: str, backed: bool) -> None:
+    """Another node's kernel does not."""
+    kernel = KernelEvent(event="xid", code=79, pci="0000:3b:00", at=START + 101.0, text="GPU has fallen off the bus")
+    job = WatchedJob(extra=[(102.0, "n1", log_event(102.0, **BUS)), (103.0, node, kernel)])
+
+    assert bool(crashes(job, 113.0)) is backed
+
+
+def test_words_of_a_job_without_steps_wait_for_its_counters() -> None:
+    """Nothing says that it goes on: half a minute later that is a crash, and not at once."""
+    job = WatchedJob(reporters=(), extra=[(101.0, "n1", log_event(101.0, **ECC))])
+
+    assert (crashes(job, 120.0), crashes(job, 145.0)) == ([], [(5,)])
 
 
 def test_a_failure_without_a_word_is_told_once() -> None:
     """A launcher's line may say nothing but its kind: the symptom's sentence does not say the kind twice."""
     job = WatchedJob(stopped_at=100.0)
     job.extra.append((101.0, "n1", log_event(101.0, "torchrun_failure", rank=5, exit_code=1)))
-    (found,) = [one for one in told(job, 111.0) if one.kind == "crash"]
+    (found,) = [one for one in told(job, 125.0) if one.kind == "crash"]
 
     assert found.text == "the log of rank 5 reports torchrun_failure"
 

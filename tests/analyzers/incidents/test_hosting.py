@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from analyzers.incidents.hosting import HELD_SECONDS, Hosting, own_ranks
+from analyzers.incidents.hosting import HELD_SECONDS, Hosting
+from analyzers.incidents.rank_maps import own_ranks
 from collectors.records import LogEvent, Members, Placement, ProcessState
 
 NODES = {"n0": (0, 1), "n1": (2, 3), "n2": (4, 5)}
@@ -161,15 +162,19 @@ def test_a_map_that_is_declared_later_moves_the_ranks() -> None:
 
 
 def test_a_rank_that_ended_is_kept_for_its_declared_node() -> None:
-    """While the node runs the rest of what was declared for it; a silent node's ranks are not held for it."""
+    """While the node runs the rest of what was declared for it; a silent node's are another's once the job began anew."""
     hosting = running()
     hosting.declare(1, DECLARED, 0)
     hosting.take("n2", [placement("n2", (4,))], 10)
     hosting.take("stranger", [placement("stranger", (5,))], 11)
     assert hosting.refused("stranger", 1) == {(5, "")}
 
-    keep(hosting, 11 + HELD_SECONDS, "n0", "n1")
-    hosting.take("stranger", [placement("stranger", (5,))], 11 + HELD_SECONDS)
+    keep(hosting, 12 + HELD_SECONDS, "n0", "n1")
+    hosting.take("stranger", [placement("stranger", (5,))], 12 + HELD_SECONDS)
+    assert hosting.refused("stranger", 1) == {(5, "")}  # the others have gone on: they have lent it no rank
+
+    keep(hosting, 13 + HELD_SECONDS, "n0", "n1", pid=500)
+    hosting.take("stranger", [placement("stranger", (5,))], 13 + HELD_SECONDS)
     assert hosts(hosting)[5] == ["stranger"]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from analyzers.incidents.detectors import find_symptoms
-from analyzers.incidents.hosting import Hosting, own_ranks
+from analyzers.incidents.hosting import Hosting
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Received
+from analyzers.incidents.rank_maps import own_ranks
 from analyzers.incidents.seats import seats_in_words, seats_of
 from collectors.records import LogEvent, Members, Placement, ProcessState, Record
 from collectors.records.identity import placed_rank
