@@ -105,6 +105,26 @@ def newest_attempt(session: Session, job: str) -> int | None:
     return session.scalar(select(func.max(Attempt.number)).where(of_job))
 
 
+def later_attempt(session: Session, job: str, attempt: int) -> int | None:
+    """Return the newest attempt where it goes on from an earlier one; None: it does not, or there is none.
+
+    Strangers may report an attempt of a job that is dead. It counts where a node of the earlier one takes part in it, or the
+    job's declaration names one of its nodes; and where nothing is known of where the earlier one ran.
+    """
+    newest = newest_attempt(session, job)
+    if newest is None or newest <= attempt:
+        return None
+    before, after = (_nodes_of(session, job, number) for number in (attempt, newest))
+    row = session.get(Job, job)
+    declared = {node.lower() for node in row.declared.get("nodes", ())} if row is not None else set[str]()
+    return newest if not before or not after or after & (before | declared) else None
+
+
+def _nodes_of(session: Session, job: str, attempt: int) -> set[str]:
+    placed = select(Placement.node).where(Placement.job == job, Placement.attempt == attempt).distinct()
+    return {node.lower() for node in session.scalars(placed)}
+
+
 def _count_nodes(session: Session, job: str, since: float) -> dict[int, int]:
     """Return on how many nodes each attempt of a job was reported since then."""
     reported = select(Attempt.number).where(Attempt.job == job, Attempt.last_seen_at >= since)

@@ -360,9 +360,8 @@ def _call_people(session: Session, people: Iterable[tuple[str, str | None, str]]
 
 def _is_past(session: Session, incident: Incident) -> bool:
     """Whether a closed incident needs nothing more: a later attempt runs, or something is proposed or done for it."""
-    newest = fleet_facts.newest_attempt(session, incident.job or "")
-    later = newest is not None and newest > (incident.attempt or 0)
-    return later or any(one.incident == incident.id for one in rows.read_live(session).values())
+    later = fleet_facts.later_attempt(session, incident.job or "", incident.attempt or 0)
+    return later is not None or any(one.incident == incident.id for one in rows.read_live(session).values())
 
 
 def _acquitted(session: Session, incident: Incident) -> str:

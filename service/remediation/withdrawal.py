@@ -24,7 +24,7 @@ from analyzers.remediation.messages import Cancel
 from analyzers.remediation.types import WAITING, Remediation
 from service.remediation import fleet_facts, job_history
 from service.store import endings
-from service.store.models import Downtime, Feedback, Incident
+from service.store.models import Downtime, Feedback, Incident, Job
 from service.store.models import Verdict as VerdictRow
 
 MOST_LATER = 8  # incidents of later attempts that are looked at
@@ -43,8 +43,7 @@ def overtaken(session: Session, one: Remediation) -> str:
     """Say that the job runs in a later attempt than the one that a remediation was meant for; empty: it does not."""
     if one.attempt is None:
         return ""
-    newest = fleet_facts.newest_attempt(session, one.job)
-    if newest is not None and newest > one.attempt:
+    if (newest := fleet_facts.later_attempt(session, one.job, one.attempt)) is not None:
         return f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
     if (fell := _fell_later(session, one)) is not None:
         return f"attempt {fell} of {one.job} has had an incident of its own, and it was meant for attempt {one.attempt}"
@@ -54,13 +53,16 @@ def overtaken(session: Session, one: Remediation) -> str:
 def _fell_later(session: Session, one: Remediation) -> int | None:
     """Return a later attempt that an incident is of: it may have died before its ranks' places were stored.
 
-    As for placements one agent alone begins no attempt: the incident must be of half as many nodes as the remediation's own.
+    As for placements one agent alone begins no attempt: the incident must be of half as many nodes as the remediation's own, and
+    strangers begin none: of one of its nodes, or of one that the declaration names.
     """
     own = session.get(Incident, one.incident)
     later = select(Incident).where(Incident.job == one.job, Incident.attempt > one.attempt)
     found = session.scalars(later.order_by(Incident.attempt.desc()).limit(MOST_LATER))
-    least = 0 if own is None else len(own.nodes) / 2
-    return next((row.attempt for row in found if len(row.nodes) >= least), None)
+    least, nodes = (0.0, set[str]()) if own is None else (len(own.nodes) / 2, set(own.nodes))
+    job = session.get(Job, one.job)
+    nodes |= set(job.declared.get("nodes", ())) if job is not None else set()
+    return next((row.attempt for row in found if len(row.nodes) >= least and not nodes.isdisjoint(row.nodes)), None)
 
 
 def explain_withdrawal(session: Session, one: Remediation, incident: Incident, now: float) -> str:

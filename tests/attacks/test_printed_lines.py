@@ -24,8 +24,7 @@ LINES = (
     "RuntimeError: CUDA error: uncorrectable ECC error encountered",
     "Unable to determine the device handle for GPU0000:5E:00.0: GPU is lost.",
     "Fatal Python error: Segmentation fault",
-    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, "
-    "Timeout(ms)=600000) ran for 600013 milliseconds before timing out.",
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, Timeout(ms)=600000) ran",
 )
 
 

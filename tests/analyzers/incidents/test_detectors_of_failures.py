@@ -155,9 +155,10 @@ def test_what_ends_a_rank_is_a_crash_at_once_where_a_process_ends() -> None:
 def test_a_line_of_the_nodes_kernel_backs_what_a_log_says(node: str, backed: bool) -> None:
     """Another node's kernel does not."""
     kernel = KernelEvent(event="xid", code=79, pci="0000:3b:00", at=START + 101.0, text="GPU has fallen off the bus")
-    job = WatchedJob(extra=[(102.0, "n1", log_event(102.0, **BUS)), (103.0, node, kernel)])
+    said = [(102.0, "n1", log_event(102.0, **BUS)), (103.0, node, kernel)]
+    job = WatchedJob(extra=said, law=lambda _step, noise: noise.gauss(20.0, 0.5))
 
-    assert bool(crashes(job, 113.0)) is backed
+    assert bool(crashes(job, 115.0)) is backed
 
 
 def test_words_of_a_job_without_steps_wait_for_its_counters() -> None:

@@ -12,7 +12,7 @@ from service.store.database import Database
 from service.store.models import Downtime, Incident
 from tests.support.incident_rows import AT, JOB, SYMPTOM, seed, verdict
 from tests.support.proposer_at_work import Care
-from tests.support.remediation_fleet import place
+from tests.support.remediation_fleet import declare, place
 
 
 def test_a_verdict_that_is_read_with_the_end_of_its_job_is_proposed(care: Care) -> None:
@@ -77,6 +77,28 @@ def test_an_attempt_that_its_launcher_has_restarted_needs_nothing(care: Care, da
 
     assert care.all() == []
     assert care.counts.proposals == 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "declared", "left"),
+    [
+        (("stranger-1", "stranger-2"), (), 1),
+        (("stranger-1", "gpu-0003"), (), 0),
+        (("gpu-0007", "gpu-0008"), ("gpu-0007", "gpu-0008"), 0),
+    ],
+)
+def test_only_an_attempt_that_goes_on_from_it_cancels_a_proposal(
+    care: Care, database: Database, nodes: tuple[str, ...], declared: tuple[str, ...], left: int
+) -> None:
+    """Strangers that report a later attempt of a dead job cancel nothing; one of its nodes, or a declared one, does."""
+    care.publish(restart())
+    care.turn()
+    if declared:
+        declare(database, nodes=list(declared))
+    place(database, nodes, attempt=2, at=AT + 5.0)
+    care.turn()
+
+    assert len(care.all()) == left
 
 
 def test_a_machine_that_a_hardware_event_proves_outlives_its_job(care: Care) -> None:
