@@ -80,10 +80,14 @@ class _Peak:
 
 
 def provenance(command: str) -> dict[str, object]:
-    """Return what a measured number must come with: the command, the commit, the machine, the versions, the day."""
+    """Return what a measured number must come with: the command, the commit, the machine, the versions, the day.
+
+    Figures that a run keeps as it goes on are no change of what it measures.
+    """
     return {
         "command": command,
-        "commit": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain", "-uno") else ""),
+        "commit": _git("rev-parse", "HEAD")
+        + ("+changes" if _git("status", "--porcelain", "-uno", "--", ".", ":!docs/measured") else ""),
         "machine": {
             "cores": len(os.sched_getaffinity(0)),
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
