@@ -18,7 +18,7 @@ _SENDS_LATER = frozenset({"switch", "warm_up", "checkpoint"})
 
 
 def held_up(look: Look) -> Iterator[Stall]:
-    """Yield who holds up weights that exist.
+    """Yield who holds up weights that exist, once none of a role got them for long: some send them to one after another.
 
     An instance that is in the phase of a sync before there are newer weights waits for the tail of a step.
     """
@@ -27,7 +27,9 @@ def held_up(look: Look) -> Iterator[Stall]:
     moves = any(map(look.moves, serving(look.instances)))
     for role in sorted({one.role for one in serving(look.instances)} - {one.role for one in trainers}):
         members = look.waits.of_role(role)
-        late = [one for one in members if _in_sync(look, one) >= look.bounds.sync_seconds]
+        given_at = max((one.weights_since or 0.0 for one in members if one.weights == newest), default=0.0)
+        waits = {one.seat: min(_in_sync(look, one), look.now - given_at) for one in members}
+        late = [one for one in members if waits[one.seat] >= look.bounds.sync_seconds]
         sure = [one for one in late if newer(newest, one.weights) and _is_empty(look, one)]
         stuck = sure or [one for one in late if one.weights is None and not moves]
         served = sum(one.weights == newest for one in members)
@@ -38,19 +40,22 @@ def held_up(look: Look) -> Iterator[Stall]:
         few = bool(sure and served and 2 * len(sure) <= len(members))
         if few and (sender is None or not apart):
             for one in sure[:MOST_NAMED]:
-                seconds = _in_sync(look, one)
+                seconds = waits[one.seat]
                 why = f"it waits for weights for {seconds:.0f} s, and {served} others of its role have them"
                 yield look.stall("weight_sync_still", one, look.now - seconds, 0.75, why)
         elif stuck and trainers:
             strength = 0.8 if sender is not None and apart else 0.7 if sure else 0.4
-            yield from _not_sent(look, stuck, [sender] if sender is not None else trainers, strength)
+            seconds = max(waits[one.seat] for one in stuck)
+            yield from _not_sent(look, stuck, [sender] if sender is not None else trainers, strength, seconds)
 
 
-def _not_sent(look: Look, stuck: Sequence[Instance], senders: Sequence[Instance], strength: float) -> Iterator[Stall]:
+def _not_sent(
+    look: Look, stuck: Sequence[Instance], senders: Sequence[Instance], strength: float, seconds: float
+) -> Iterator[Stall]:
     """Yield who sends: one, or several together; none while one does first what may take long."""
     if any(look.rules.phase_kind(one.phase) in _SENDS_LATER and not look.is_overdue(one) for one in senders):
         return
-    seconds, role = max(_in_sync(look, one) for one in stuck), stuck[0].role
+    role = stuck[0].role
     of = len(look.waits.of_role(role))
     why = f"{len(stuck)} of {of} instances of {role} wait for its weights for {seconds:.0f} s"
     seats = tuple(one.seat for one in senders)

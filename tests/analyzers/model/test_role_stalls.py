@@ -171,6 +171,24 @@ def test_engines_of_one_node_that_get_no_weights_are_not_their_sender_s_fault() 
     assert named(scene(changes)) == [("weight_sync_still", "rollout", "2"), ("weight_sync_still", "rollout", "3")]
 
 
+def one_after_another(last: float) -> list[RoleState]:
+    """A trainer sends its weights to one rollout after another; the newest that got them did so at an instant."""
+    waits = {**FETCHES, "waiting_for": "trainer 0", "phase_since": 100.0, "still_from": 100.0}
+    found = list(scene(rollouts(waits) | TRAINERS))
+    for number, since in (("0", last - 200.0), ("1", last - 100.0), ("2", last)):
+        found = [
+            one for one in found if one.instance != number or one.role != "rollout" or (one.at or 0.0) < START + since
+        ]
+        found += readings("rollout", number, **{**GENERATES, "weights": 8, "since": since, "phase_since": since})
+    return found
+
+
+def test_weights_that_go_to_one_after_another_are_on_their_way() -> None:
+    """The last of four waits for 500 s, and the third got them 60 s ago; where that is 300 s ago it is late."""
+    assert named(one_after_another(540.0)) == []
+    assert named(one_after_another(300.0)) == [("weight_sync_still", "rollout", "3")]
+
+
 def test_who_waits_behind_a_transfer_is_counted() -> None:
     """Four rollouts wait for weights, the other trainer and the controller for their experience."""
     (found,) = stalls(scene(rollouts({**FETCHES, "waiting_for": "trainer 0"}) | TRAINERS))
