@@ -175,8 +175,7 @@ def _print_incident(
     print_lines(incident_lines(found))
     if versions:
         print_lines([""])
-        oldest_first = sorted(versions, key=lambda row: int(row["version"]))
-        print_table(history.COLUMNS, history.lines(map(history.of_summary, oldest_first)))
+        print_table(history.COLUMNS, history.lines(history.versions_of(found, versions)))
     if document is None:
         print_lines(["", "No verdict yet."])
     else:

@@ -39,7 +39,8 @@ def page(
         timeline = _timeline(session, id)
         remedies = proposals.of_incident(service, session, now(), id)
         stopped = stops(session)
-    versions = [msgspec.to_builtins(one) for one in reversed(incident.versions)]
+    known = msgspec.to_builtins(incident)
+    versions = history.versions_of(known, known["versions"])
     planned = incident.remediation if version is None else None
     # A reload would lose a reason that is being written.
     asks = visitor.signed_in and any(one.choices for one in remedies)
@@ -47,7 +48,7 @@ def page(
         "incident.html", f"/v1/incidents/{id}", visitor=visitor, stops=stopped, status=status, notice=notice,
         goes_on=incident.status == "open" and version is None and not asks, paused=paused, asks=asks, incident=incident,
         merged=incident.merged_into is not None, shown_version=number, columns=history.COLUMNS,
-        versions=list(history.lines(map(history.of_summary, versions))), timeline=timeline[:MOST_HAPPENINGS],
+        versions=list(history.lines(versions)), timeline=timeline[:MOST_HAPPENINGS],
         acting=next((one for one in remedies if one.plan["id"] == planned), None),
         timeline_is_cut=len(timeline) > MOST_HAPPENINGS, instants=_instants(incident.downtime), remedies=remedies,
         **_shown(verdict),

@@ -19,6 +19,7 @@ from service.api.resources.job_progress import newest_progress
 from service.api.state import service_of
 from service.clock import now
 from service.pages import incidents
+from service.pages.missing import PageRoute
 from service.pages.rendering import response
 from service.pages.routes import Pause
 from service.pages.stops import stops
@@ -36,7 +37,7 @@ MOST_PAUSES = 8
 MOST_ROLES = 200
 LINE_WIDTH, LINE_HEIGHT = 480, 48
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/jobs", response_class=HTMLResponse)

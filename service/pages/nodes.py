@@ -10,6 +10,7 @@ from service.api.resources import node_records, standbys
 from service.api.resources.nodes import REPORTING_SECONDS
 from service.api.state import service_of
 from service.clock import now
+from service.pages.missing import PageRoute
 from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Looks
@@ -17,7 +18,7 @@ from service.store.models import Node
 
 MOST = 500
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/nodes", response_class=HTMLResponse)

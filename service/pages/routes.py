@@ -14,6 +14,7 @@ from service.api.resources.holds import VERSION as HOLD_VERSION
 from service.api.state import service_of
 from service.clock import now
 from service.pages import incidents, proposals
+from service.pages.missing import PageRoute
 from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Looks
@@ -23,7 +24,7 @@ from service.store.models import Hold
 
 MOST_HOLDS = 500
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
 Pause = Annotated[bool, Query(description="Do not look again.")]
 Version = Annotated[int | None, Query(ge=1, lt=1 << 31, description="Of the verdict; the newest, if left out.")]
 

@@ -67,6 +67,13 @@ def of_summary(row: Mapping[str, Any]) -> VersionLine:
     )  # fmt: skip
 
 
+def versions_of(row: Mapping[str, Any], versions: Iterable[Mapping[str, Any]]) -> Iterator[VersionLine]:
+    """Yield the lines of an incident's versions, oldest first; what is planned stands beside the newest, as in the lists."""
+    newest = of_incident(row)
+    for one in sorted(map(of_summary, versions), key=lambda line: line.version):
+        yield newest if newest is not None and one.version == newest.version else one
+
+
 def of_incident(row: Mapping[str, Any]) -> VersionLine | None:
     """Return the line of an incident's newest verdict, None before the first; what is planned goes before its action."""
     verdict = row["verdict"]

@@ -76,15 +76,8 @@ def continuing(verdict: Verdict) -> str:
 
 
 def beside_plan(verdict: Verdict, kind: str) -> str:
-    """Say that the plan of this kind is the answer, where the verdict by itself advises something else."""
-    advised = advice(verdict)
-    if kind == "probe" == verdict.action.kind:
-        return advised
-    if kind == verdict.action.kind:
-        return ""
-    return (
-        f"Only this is proposed, for the reason above. Not proposed, though the verdict by itself advises it: {advised}"
-    )
+    """Say how what is planned is done, where that is a check; the plan is the one answer, and its reason names the others."""
+    return advice(verdict) if kind == "probe" == verdict.action.kind else ""
 
 
 def before_collecting(verdict: Verdict) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -301,7 +300,8 @@ def _test(verdict: Verdict, suspects: str) -> str:
     how = f" ({'; '.join(hints)})" if hints else ""
     sentence = f"Test {_object(action, suspects)}{how} before any eviction"
     if first_checks.in_own_code(verdict):
-        look = f"See first what {plural_ranks(action.ranks)} does there (`py-spy dump --pid PID`): its code or data may hold it"
+        whose = plural_ranks(action.ranks) if action.ranks else suspects
+        look = f"See first the code and the data at the frames of {whose} (`py-spy dump -p PID`): either may hold the job up"
         return f"{look}. Where neither does, {sentence[0].lower()}{sentence[1:]}."
     if verdict.symptom != "hang" or asked or verdict.abstained:
         return f"{sentence}."
@@ -378,13 +378,6 @@ def _rejected(kind: str, ids: tuple[str, ...]) -> str:
         return f"{kind}s {listed(ids)}, each"
     several = kind == "rank" and not ids[0].isdigit()  # "3-5" and "3,5" are several
     return called("ranks" if several and ids[0] != kind else kind, ids[0])
-
-
-def unread_count(verdict: Verdict) -> int:
-    """Return how many files gave no record; the document lists the first and then says how many more there are."""
-    listed_ones = verdict.coverage.unread
-    more = re.fullmatch(r"(\d+) more", listed_ones[-1]) if listed_ones else None
-    return len(listed_ones) - 1 + int(more[1]) if more else len(listed_ones)
 
 
 def _counted(name: str, count: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
 from collectors.records.printable import printable
-from service.reports import next_steps, story
+from service.reports import next_steps, story, unread
 from service.reports.instants import moment
 
 NARROWEST = 40
@@ -188,15 +188,15 @@ def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "", story.coverage(verdict)
     if verdict.dump_skew_seconds is not None and verdict.dump_skew_seconds >= LEAST_SKEW_SECONDS:
         yield "", f"The dumps were taken within {verdict.dump_skew_seconds:,.1f} s of one another."
-    unread = story.unread_count(verdict)
-    if unread:
+    without = unread.count(verdict)
+    if without:
         by_agents = story.by_agents(verdict)  # then they are no files of this machine
-        plural = "s" if unread != 1 else ""
-        yield "", f"{unread:,} " + (f"source{plural} that gave nothing:" if by_agents else f"file{plural} not read:")
-        for one in verdict.coverage.unread[:MOST_UNREAD]:
+        plural = "s" if without != 1 else ""
+        yield "", f"{without:,} " + (f"source{plural} that gave nothing:" if by_agents else f"file{plural} not read:")
+        for one in unread.lines(verdict)[:MOST_UNREAD]:
             yield "-", one
-        if unread > MOST_UNREAD and by_agents:
-            yield "", f"… and {unread - MOST_UNREAD:,} more (--json has them)"
-        elif unread > MOST_UNREAD:
+        if without > MOST_UNREAD and by_agents:
+            yield "", f"… and {without - MOST_UNREAD:,} more (--json has them)"
+        elif without > MOST_UNREAD:
             yield "", "All of them, with the reason for each:"
             yield "$", "faulthound read PATH"

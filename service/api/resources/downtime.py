@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -22,14 +22,14 @@ from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
 from service.remediation.rows import parse_row
-from service.store.models import Attempt, Downtime, Incident, Remediation
+from service.store.models import Attempt, Downtime, Incident, Progress, Remediation
 from service.store.training_time import Span, TrainingTime, measure
 
 router = Router("jobs")
 
 
 class Ettr(msgspec.Struct, frozen=True, kw_only=True):
-    """The effective training time ratio; null: the job has no time in the window."""
+    """The effective training time ratio; null: the job has no time in the window, or has not taken a step yet."""
 
     cumulative: Annotated[float | None, doc("Since the beginning of the first attempt that the store still has.")]
     sliding_hour: Annotated[float | None, doc("Of the last hour.")]
@@ -81,9 +81,12 @@ def get_downtime(
 
 
 def ledgers(session: Session, job: str, at: float) -> tuple[TrainingTime, TrainingTime]:
-    """Return how much of its time a job has trained: of all of it, and of the last hour."""
+    """Return how much of its time a job has trained: of all of it, and of the last hour. Before its first step it has no time."""
+    known = session.scalars(select(Progress).where(Progress.job == job)).all()
+    if known and all(row.document.get("progress", {}).get("step") is None for row in known):
+        return measure([], [], 0.0, at), measure([], [], at - HOUR_SECONDS, at)
     downtimes, partial = _downtimes(session, job), _partial(session, job)
-    attempts = _attempts(session, job, [stood.since for stood in downtimes], at)
+    attempts = _attempts(session, job, [stood.since for stood in downtimes], known, at)
     return measure(attempts, downtimes, 0.0, at, partial), measure(attempts, downtimes, at - HOUR_SECONDS, at, partial)
 
 
@@ -95,18 +98,26 @@ def ettr_of(whole: TrainingTime, hour: TrainingTime) -> Ettr:
     )  # fmt: skip
 
 
-def _attempts(session: Session, job: str, onsets: Sequence[float], at: float) -> Sequence[Span]:
+def _attempts(
+    session: Session, job: str, onsets: Sequence[float], known: Iterable[Progress], at: float
+) -> Sequence[Span]:
     """Return the spans in which attempts ran: until each was last seen, and at least until an incident stopped it.
 
-    An attempt is seen once a minute; one that ends sooner was seen at its beginning alone.
+    An attempt is seen once a minute; one that ends sooner was seen at its beginning alone. One whose processes have all ended
+    ran until then, however lately it was seen. ``known``: what the engine knows of the attempts.
     """
-    query = select(Attempt.first_seen_at, Attempt.last_seen_at).where(Attempt.job == job)
+    over = {max(row.attempt, 0): (row.document.get("ended_at"), row.at) for row in known}
+    query = select(Attempt.first_seen_at, Attempt.last_seen_at, Attempt.number).where(Attempt.job == job)
     seen = session.execute(query.order_by(Attempt.first_seen_at)).all()
     found = []
-    for place, (since, last) in enumerate(seen):
+    for place, (since, last, number) in enumerate(seen):
         following = seen[place + 1].first_seen_at if place + 1 < len(seen) else at
         until = max([last, *(onset for onset in onsets if since <= onset <= following)])
-        found.append(Span(since, None if at - last <= RUNNING_SECONDS else until))
+        ended_at, told_at = over.get(number, (None, at))
+        if ended_at is not None and last <= told_at:
+            found.append(Span(since, max(since, min(ended_at, at))))
+        else:
+            found.append(Span(since, None if at - last <= RUNNING_SECONDS else until))
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from analyzers.remediation.role_restart import RoleRestart
 from analyzers.remediation.types import Remediation
 from service.remediation import rows
-from service.store.models import Alarm, Attempt, Cursor, Downtime, Job
+from service.store.models import Alarm, Attempt, Cursor, Downtime, Job, Progress
 from tests.support.incident_rows import JOB, seed
 from tests.support.served import Client, an_event
 
@@ -21,6 +21,13 @@ def trained(client: Client, *attempts: tuple[float, float], name: str = JOB) -> 
         session.flush()
         for number, (first, last) in enumerate(attempts):
             session.add(Attempt(job=name, number=number, first_seen_at=first, last_seen_at=last, world_size=4))
+
+
+def went(client: Client, at: float, step: int | None, ended_at: float | None = None, attempt: int = -1) -> None:
+    """Store what the engine knows of an attempt's progress."""
+    document = {"progress": {"step": step}} | ({} if ended_at is None else {"ended_at": ended_at})
+    with client.service.database.transaction() as session:
+        session.add(Progress(job=JOB, attempt=attempt, at=at, document=document))
 
 
 def cost(client: Client, incident: str, **values: float | None) -> None:
@@ -48,6 +55,41 @@ def test_a_jobs_ledger_adds_up(client: Client) -> None:
     assert ledger["training_seconds"] == pytest.approx(7_200 - 700 - 360, abs=5)
     assert ledger["ettr"]["cumulative"] == pytest.approx(1 - 1_060 / 7_200, abs=0.005)
     assert ledger["ettr"]["sliding_hour"] == pytest.approx(0.9, abs=0.005)
+
+
+def test_a_job_has_no_ratio_before_its_first_step(client: Client) -> None:
+    """It starts, and whether it will train nobody knows: unmeasured, and not the whole of its time."""
+    at = time.time()
+    trained(client, (at - 100, at))
+    went(client, at - 5, None)
+
+    assert client.get(f"/v1/jobs/{JOB}/downtime").json()["ettr"] == dict.fromkeys(
+        ("cumulative", "sliding_hour", "cumulative_partial", "sliding_hour_partial")
+    )
+
+
+def test_a_job_that_has_ended_trains_no_more(client: Client) -> None:
+    """Its attempt was seen a moment ago, and all its processes have ended: what it trained does not grow with time."""
+    at = time.time()
+    trained(client, (at - 1_000, at - 20))
+    went(client, at - 10, 88, ended_at=at - 150)
+    seed(client.service.database, "inc-a", at=at - 195, closed_at=at - 140)
+    cost(client, "inc-a", onset_at=at - 200)
+    first = client.get(f"/v1/jobs/{JOB}/downtime").json()
+    time.sleep(0.05)
+    later = client.get(f"/v1/jobs/{JOB}/downtime").json()
+
+    assert first["training_seconds"] == later["training_seconds"] == pytest.approx(800, abs=1)
+    assert first["ettr"]["cumulative"] == later["ettr"]["cumulative"] == pytest.approx(800 / 860, abs=0.005)
+
+
+def test_an_attempt_that_runs_again_is_not_over(client: Client) -> None:
+    """It was seen after the engine last saw that it had ended: another run of the same attempt."""
+    at = time.time()
+    trained(client, (at - 1_000, at))
+    went(client, at - 400, 88, ended_at=at - 450)
+
+    assert client.get(f"/v1/jobs/{JOB}/downtime").json()["training_seconds"] == pytest.approx(1_000, abs=2)
 
 
 def test_a_short_run_has_trained_until_it_stopped(client: Client) -> None:

@@ -121,6 +121,21 @@ def test_an_incidents_page_is_its_verdict(client: Client) -> None:
     assert f"faulthound incidents feedback {ID} right" in found.text
 
 
+@pytest.mark.parametrize(
+    "path", ["/incidents/inc-ffffffffffff", "/jobs/nobody's", f"/incidents/{ID}?version=99", "/incidents/no such"]
+)
+def test_a_browser_at_an_unknown_address_is_shown_a_page(client: Client, path: str) -> None:
+    """It names what is unknown and where to go on; a program gets the problem."""
+    shown = client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    found = Page(shown.text)
+
+    assert shown.headers["content-type"] == "text/html; charset=utf-8"
+    assert shown.status_code == client.get(path).status_code in {404, 422}
+    assert {"/", "/jobs"} <= set(found.all("a", "href"))
+    assert "unknown" in found.text or "no version" in found.text or "no address" in found.text
+    assert client.get(path).headers["content-type"] == "application/problem+json"
+
+
 def test_an_earlier_version_can_be_looked_at(client: Client) -> None:
     """`?version=1` shows what was said first, marks it, and does not look again; a version that is not is a problem."""
     found = page(client, f"/incidents/{ID}?version=1")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.reports.remediations import deed, undoing
+from service.reports import history
+from service.reports.remediations import deed, loss, standing, undoing
 from service.reports.timeline_entries import entry_text
 from tests.support.incident_rows import AT
 
@@ -65,3 +66,44 @@ def test_object_and_effect_are_named(kind: str, fields: dict[str, Any], job_node
 
     assert deed(plan, job_nodes) == sentence
     assert "rem-1" in undoing(plan)
+
+
+@pytest.mark.parametrize(("status", "said"), [("proposed", True), ("approved", True), ("done", False)])
+def test_what_waits_says_until_when(status: str, said: bool) -> None:
+    """A proposal and an approval expire; what has ended does not."""
+    plan = {"status": status, "expires_at": AT if said else None, "because": ""}
+
+    assert ("until 2026-11-21 03:14:07 UTC" in standing(plan)) is said
+
+
+def test_a_loss_has_the_unit_that_its_reason_has() -> None:
+    """GPU hours, or node hours where the nodes have no GPU; nothing where it is unknown."""
+    hours = [
+        {"expected_loss_gpu_hours": 1_234.56},
+        {"expected_loss_gpu_hours": None, "expected_loss_node_hours": 0.7},
+        {},
+    ]
+
+    assert [loss(one) for one in hours] == ["1,234.6 GPU hours", "0.7 node hours", ""]
+
+
+def test_the_newest_version_stands_with_what_is_planned() -> None:
+    """Lists, page and table of versions name one action: the plan's; an earlier version has its own."""
+    versions = [
+        {
+            "version": number,
+            "at": AT,
+            "symptom": "hang",
+            "cause": "machine",
+            "abstained": False,
+            "action": action,
+            "culprits": [],
+        }
+        for number, action in ((2, "evict"), (1, "probe"))
+    ]
+    row = {"plan": "reattempt", "verdict": versions[0]}
+    found = list(history.versions_of(row, versions))
+
+    assert [(one.version, one.action) for one in found] == [(1, "probe"), (2, "reattempt")]
+    assert history.of_incident(row) == found[-1]
+    assert [one.action for one in history.versions_of({**row, "plan": None}, versions)] == ["probe", "evict"]

@@ -10,7 +10,7 @@ import pytest
 
 from analyzers.model import verdict as document
 from analyzers.model.topology import Topology
-from analyzers.model.verdict import Culprit, Verdict, to_json
+from analyzers.model.verdict import Action, Culprit, Verdict, to_json
 from analyzers.model.window import Window
 from analyzers.verdict.action import NOT_PROVEN
 from service.reports import history, story, text
@@ -171,11 +171,16 @@ def test_files_not_read_are_counted_beyond_those_listed() -> None:
 
 def test_sources_of_agents_are_no_files() -> None:
     """What agents could not read is no file that `faulthound read` could open here."""
-    unread = tuple(f"recorder of rank {n}: no answer" for n in range(4))
+    unread = (
+        *(f"a.fhz#{n}:recorder of rank {n % 4}: no answer" for n in range(12)),
+        *(f"recorder of rank {n}: it answered {n} times" for n in range(4)),
+    )
     said = text.render(changed(hang(), coverage=document.Coverage(unread=unread, sources={"coverage": 1, "stacks": 4})))
 
-    assert "4 sources that gave nothing:" in said
-    assert "and 1 more" in said
+    assert "5 sources that gave nothing:" in said
+    assert "- recorder of ranks 0-3: no answer" in said
+    assert said.count("no answer") == 1  # in three evidence rounds
+    assert "and 2 more" in said
     assert "faulthound read" not in said
 
 
@@ -311,11 +316,10 @@ def test_a_stopped_process_is_continued_by_hand() -> None:
 
 
 def test_a_plan_is_the_one_answer() -> None:
-    """What the verdict by itself advises is said to be not proposed; where it is the same it is not repeated."""
+    """What the verdict by itself advises does not stand beside it; how a check is done does."""
     other = " ".join(text.render(hang(), plan=("reattempt", "Start it again.")).split())
     same = " ".join(text.render(hang(), plan=("evict", "Drain gpu-0413.")).split())
 
-    assert [("Not proposed" in said, "Evict node gpu-0413." in said) for said in (other, same)] == [
-        (True, True),
-        (False, False),
-    ]
+    assert ["Evict node gpu-0413." in said for said in (other, same)] == [False, False]
+    probed = changed(hang(), action=Action(kind="probe", nodes=("gpu-0413",), why=""))
+    assert "dcgmi" in text.render(probed, plan=("probe", "Check gpu-0413, and evict nothing."))
