@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzers.model.verdict import Verdict
@@ -71,7 +71,7 @@ def versions_of(row: Mapping[str, Any], versions: Iterable[Mapping[str, Any]]) -
     """Yield the lines of an incident's versions, oldest first; what is planned stands beside the newest, as in the lists."""
     newest = of_incident(row)
     for one in sorted(map(of_summary, versions), key=lambda line: line.version):
-        yield newest if newest is not None and one.version == newest.version else one
+        yield replace(one, action=newest.action) if newest is not None and one.version == newest.version else one
 
 
 def of_incident(row: Mapping[str, Any]) -> VersionLine | None:
