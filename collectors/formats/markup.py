@@ -13,8 +13,15 @@ _STAMPED = (  # what a log's line begins with, and no sentence: a bullet or a qu
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\[rank\d{1,6}\]:|[\w.-]{1,64}:\d{1,8}:\d{1,8} \[\d{1,3}\] |NVRM: Xid \("
 )
 _MARKED = re.compile(r"\s{0,8}(?:[-*•] {1,4})?[\"'“‘]?(?=" + _STAMPED + ")")
+_REPLY = re.compile(r"\s{0,4}(?:> ){1,4}(?!>)")
 _TAGS = re.compile(r"\s{0,8}(?:</?(?:pre|code|p|br|div|span|li|td|tr|b|summary|details)(?: [^>]{0,80})?/?>)+")
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|nbsp|apos|#\d{1,4}|#x[0-9a-fA-F]{1,4});")
+
+
+def margin_of(head: str) -> int:
+    """Return how many blanks stand before every line of a text: a thread's mark-up of code, or a document's."""
+    shown = [line for line in head[:MAX_CHARACTERS].splitlines() if line.strip()]
+    return min((len(line) - len(line.lstrip(" \t")) for line in shown), default=0)
 
 
 def unmarked(text: str) -> str:
@@ -22,6 +29,8 @@ def unmarked(text: str) -> str:
     text = text[:MAX_CHARACTERS]
     if "&" in text and _ENTITY.search(text):
         text = html.unescape(text)
+    if text.lstrip()[:1] == ">" and (reply := _REPLY.match(text)):
+        text = text[reply.end() :]
     if text.lstrip()[:1] == "<" and (tags := _TAGS.match(text)):
         text = text[tags.end() :]
     if "`" in text and (code := _CODE.match(text)):

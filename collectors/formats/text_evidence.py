@@ -23,7 +23,7 @@ from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
-from collectors.formats.markup import unmarked
+from collectors.formats.markup import margin_of, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import HEADING, SmiLines
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
@@ -154,6 +154,7 @@ class _Reader:
         self.kernel_events = 0
         self.bare: list[tuple[int, KernelEvent]] = []  # of lines without a stamp: a job's texts may hold them
         self.at_line = 0
+        self.margin = margin_of(input.head.decode(errors="replace"))
 
     @property
     def full(self) -> bool:
@@ -199,7 +200,7 @@ class _Reader:
 
     def _take(self, number: int, text: str, mask: int, words: tuple[str, ...]) -> Iterator[Record]:
         self.at_line = number
-        text = unmarked(text)
+        text = unmarked(text[self.margin :] if self.margin and text[: self.margin].isspace() else text)
         if self.smi.busy or mask & SMI:
             if self.smi.feed(text):
                 return

@@ -155,6 +155,7 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
             )
             and ("signals" not in rule or event.signal in rule["signals"])
             and ("words" not in rule or any(word in said for word in rule["words"]))
+            and ("functions" not in rule or any(frame.function in rule["functions"] for frame in event.frames[:2]))
         )
         if fits:
             return _unless_unwound(str(rule["kind"]), event, table)

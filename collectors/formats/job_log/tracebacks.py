@@ -29,11 +29,21 @@ _QUALIFIED = re.compile(
     r"(?:ray\.exceptions|torch(?:\.distributed)?|jaxlib[\w.]{0,40})\.(?:\w{1,60}(?:Error|Exception))(?:\(\w{1,60}\))?(?:: |$)"
 )
 """An exception by its full name: the last line of a traceback even where nothing of it was pasted before."""
+_OTHER_NAMES = (
+    r"(?:Read|Connect)?Timeout|TimeoutExpired|ServiceUnavailable|BrokenProcessPool|BadGzipFile|Again|NVMLError_\w{1,40}"
+)
+_BY_LOGGER = r"(?:.{0,100}?\b(?:ERROR|CRITICAL|FATAL)\b.{0,80}?[:\]] |\[?[EF]\d{3,4} \d\d:.{1,80}?\] )?"
 LAST_LINE = re.compile(
-    r"((?:[A-Za-z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception)|Exception)): (\S.{0,1000})$"
+    r"\s{0,8}"
+    + _BY_LOGGER
+    + r"(?!LustreError|LNetError)((?:[A-Za-z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception)|Exception)"
+    r"|(?:[A-Za-z_]\w{0,60}\.){1,8}(?:" + _OTHER_NAMES + r")|socket\.(?:gaierror|timeout)|zlib\.error): (\S.{0,1000})$"
 )
 """The last line of a traceback, where nothing else of it is left."""
-LAST_LINES = ("Error: ", "Exception: ")
+LAST_LINES = (
+    "Error: ", "Exception: ", "Timeout: ", "TimeoutExpired: ", "ServiceUnavailable: ", "BrokenProcessPool: ", "BadGzipFile: ",
+    "error.Again: ", "NVMLError_", "socket.gaierror: ", "socket.timeout: ", "zlib.error: ",
+)  # fmt: skip
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\]|\(\w{1,60}\))?)(?:: ?(.*))?$")
 _NAMES = re.compile(
     r"(?:[\w.]+\.)?(?:_?[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"

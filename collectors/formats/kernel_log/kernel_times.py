@@ -27,6 +27,7 @@ _TAG = r"(?P<host>[\w.:-]{1,255})\s+(?P<tag>[^\s:\[]{1,64})(?:\[(?P<pid>\d{1,10}
 
 KMSG = re.compile(r"\d{1,5},\d{1,20},(\d{1,18}),[^;]{0,64};")
 DMESG = re.compile(r"\[\s*(\d{1,10}\.\d{6})\]" + _CALLER + " ?")
+RELAYED = re.compile(r"(?:(?:stdout|stderr) [FP] )?" + DMESG.pattern)  # what a container printed of the kernel's lines
 DMESG_WALL = re.compile(rf"\[(?:\w{{3}}) ({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d) (\d{{4}})\]" + _CALLER + " ?")
 DMESG_HUMAN = re.compile(rf"\[(?:{_MONTH}\s?\d{{1,2}} \d\d:\d\d|\s*\+\d+\.\d{{6}})\] ?")
 # dmesg -x; Talos writes the machine's address before and a colon after the stamp.
@@ -163,7 +164,11 @@ def _tagged(line: str, found: re.Match[str], form: str, at: float | None, yearle
 
 def _dated_dmesg(line: str) -> Line | None:
     found = ISO_DMESG.match(line) or BRACKET_ISO.match(line)
-    return Line(line[found.end() :], "dmesg iso", at=iso_seconds(found.groups())) if found else None
+    if not found:
+        return None
+    if stamp := RELAYED.match(line, found.end()):
+        return Line(line[stamp.end() :], "dmesg", at=iso_seconds(found.groups()))
+    return Line(line[found.end() :], "dmesg iso", at=iso_seconds(found.groups()))
 
 
 def _bare_tag(line: str) -> Line | None:

@@ -21,7 +21,11 @@ SHAPES = (
     shape("HW Exception by GPU", r"(?P<message>HW Exception by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("Memory access fault by GPU", r"(?P<message>Memory access fault by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("HSA_STATUS_ERROR", r"(?P<message>HSA_STATUS_ERROR\w{0,60}.{0,160})", "cuda_error"),
-    shape("Failed to initialize NVML", r"^Failed to initialize NVML: (?P<message>[\w/ ,-]{1,80})\s*$", "cuda_error"),
+    shape(
+        "Failed to initialize NVML",
+        r"(?:^|[Ee]rror: .{0,80}: )Failed to initialize NVML: (?P<message>[\w/ ,-]{1,80})\s*$",
+        "cuda_error",
+    ),
     shape(
         "communicate with the NVIDIA driver",
         r"^(?P<message>NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver)",

@@ -69,7 +69,7 @@ BLOCKS = (
         "worker_died",
         closes="all",
         needs=("node",),
-        fields={"first": True},
+        fields={"first": True, "rank": None, "pid": None},  # of the peer; the prefix is that of who lost it
     ),
     Block(
         "connect() to ",

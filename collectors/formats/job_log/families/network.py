@@ -133,6 +133,16 @@ SHAPES = (
     ),
     shape("ibv_modify_qp failed", r"(?P<message>ibv_modify_qp failed with .{1,200})", "nccl_error"),
     shape("onnect", _CONNECT + UNREACHED + r"(?!, retrying)", "network_error"),
+    shape(
+        "NCCL WARN Connect to",
+        r"NCCL WARN Connect to (?P<host>[\w.:%-]{1,253}) failed ?: " + UNREACHED,
+        "network_error",
+    ),
+    shape(
+        "ssh: connect to host",
+        r"ssh: connect to host (?P<host>\S{1,253}) port (?P<port>\d{1,5}): " + UNREACHED,
+        "network_error",
+    ),
     shape("Call to ", _CALL + UNREACHED, "network_error"),
     shape("exceeded timeouts (", r"socket\w{1,20}: (?P<code>exceeded timeouts) \(\d{1,6}\)", "network_error"),
     # The last of its attempts, at NCCL's level INFO: what fails after it is left out of many a paste.

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collectors.formats.job_log.shapes import shape
 
+_FILES = (  # strerror(3) of what a file system answers
+    "Stale file handle", "Input/output error", "No space left on device", "Disk quota exceeded",
+    "Transport endpoint is not connected", "Read-only file system",
+)  # fmt: skip
 _PYTHON = r"^[#>\s]{0,4}\S{0,200}python[\d.]{0,6}: "
 
 SHAPES = (
@@ -34,6 +38,32 @@ SHAPES = (
         r"(?P<message>error while loading shared libraries: \S{1,160}: .{1,200})",
         "traceback",
         exception="ImportError",
+    ),
+    *(
+        shape(
+            words,
+            r"^[a-z][\w.+-]{0,30}: (?:\[[\w ]{1,20}\] )?.{0,300}?(?P<message>" + words + r")(?: \(\d{1,3}\))?\s*$",
+            "traceback",
+            exception="OSError",
+        )
+        for words in _FILES
+    ),
+    shape(
+        "[Errno ",
+        r"^(?!.{0,240}(?i:retr|warn)).{0,240}(?P<message>\[Errno (?:5|28|30|107|108|112|116|121|122)\] .{1,200})",
+        "traceback",
+        exception="OSError",
+    ),
+    shape(
+        "what():  ",
+        r"what\(\):  .{0,120}?(?P<message>(?:CUDA driver version is insufficient|cudaError\w{1,40}: ).{0,160})",
+        "cuda_error",
+    ),
+    shape(
+        "what():  Resource temp",
+        r"what\(\):  (?P<message>Resource temporarily unavailable)\s*$",
+        "traceback",
+        exception="system_error",
     ),
     *(
         shape(

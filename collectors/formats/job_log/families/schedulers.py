@@ -129,7 +129,22 @@ SHAPES = (
     shape("NodeStatusUnknown", r"^\s{0,8}Ready\s{1,30}Unknown\s.{1,160}NodeStatusUnknown", "node_failure"),
     shape("node had condition", r"(?P<message>The node had condition: \[\w{1,60}Pressure\])", "evicted"),
     shape("cannot allocate unhealthy", r"(?P<message>cannot allocate unhealthy devices [\w./-]{1,80})", "evicted"),
-    shape("nvidia-container-cli", r"nvidia-container-cli: (?P<message>initialization error: .{1,200})", "evicted"),
+    shape(
+        "nvidia-container-cli",
+        r"nvidia-container-cli: (?P<message>(?:initialization|requirement|device|mount|detection|ldcache) error: .{1,200})",
+        "evicted",
+    ),
+    *(
+        shape(word, r"\s\d{1,3}/\d{1,3}\s{1,30}(?P<message>" + word + r"\S{0,40})\s{1,30}\d", "evicted")
+        for word in (
+            "CreateContainer",
+            "RunContainerError",
+            "InvalidImageName",
+            "UnexpectedAdmissionError",
+            "OutOf",
+            "ContainerStatusUnknown",
+        )
+    ),
     shape(
         "could not select device driver",
         r"(?P<message>could not select device driver .{0,40}with capabilities: \[\[.{0,20}gpu.{0,20})",
