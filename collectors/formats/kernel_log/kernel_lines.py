@@ -235,7 +235,7 @@ _NIC = (  # "mlx5_core 0000:5d:00.0 ", "e1000e: ", "igb 0000:01:00.0 eno1: igb: 
 _HARDWARE = r"(?:mce: )?(?:\{\d{1,10}\})?(?:\[Hardware Error\]:\s{1,4})?"
 _WATCHDOG = r"(?:NMI )?(?:watchdog: )?"
 _MACHINE_CHECK = (
-    rf"{_HARDWARE}(?:Machine check: Processor context corrupt|Uncorrected hardware memory error|"
+    rf"{_HARDWARE}(?:Machine check: Processor context corrupt|Uncorrected hardware memory error|Uncorrected, software|"
     r"CPUs not responding to MCE)|EDAC [\w ]{1,32}: \d+ UE\b|Memory failure: 0x"
 )
 _KILLED = r"(?P<memcg>Memory cgroup )?(?:[\w() ]{1,60}: )?Killed process (?P<pid>\d{1,10}),? \((?P<name>[^)]{0,64})\)"
@@ -339,7 +339,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     (("mlx5_",), r"(?:infiniband )?(?P<device>mlx5_\w{1,20}):?", _mlx5),
     (("event severity",), _HARDWARE + r"event severity: (fatal|recoverable|corrected|info)", _ghes),
     (
-        ("Machine check: Proc", "Uncorrected hardware", " UE", "Memory failure", "MCE"),
+        ("Machine check: Proc", "Uncorrected hardware", "Uncorrected, soft", " UE", "Memory failure", "MCE"),
         _MACHINE_CHECK,
         _named("mce", "uncorrected"),
     ),

@@ -44,7 +44,7 @@ SHAPES = (
             "nccl_error",
             exception="ncclInvalidUsage",
         )
-        for word in ("NCCL WARN", "ismatch", "Bootstrap Root", "Duplicate GPU", "message truncated")
+        for word in ("NCCL WARN", "collective mismatch", "Bootstrap Root", "Duplicate GPU", "message truncated")
     ),
     shape(
         "NET/IB",
@@ -132,7 +132,10 @@ SHAPES = (
         "modify", _MODIFY + r"(?P<code>Connection timed out|Network is unreachable|No route to host)", "network_error"
     ),
     shape("ibv_modify_qp failed", r"(?P<message>ibv_modify_qp failed with .{1,200})", "nccl_error"),
-    shape("onnect", _CONNECT + UNREACHED + r"(?!, retrying)", "network_error"),
+    *(
+        shape(word, _CONNECT + UNREACHED + r"(?!, retrying)", "network_error")
+        for word in ("onnect to ", "onnect failed", "onnect returned")
+    ),
     shape(
         "NCCL WARN Connect to",
         r"NCCL WARN Connect to (?P<host>[\w.:%-]{1,253}) failed ?: " + UNREACHED,
@@ -143,7 +146,8 @@ SHAPES = (
         r"ssh: connect to host (?P<host>\S{1,253}) port (?P<port>\d{1,5}): " + UNREACHED,
         "network_error",
     ),
-    shape("Call to ", _CALL + UNREACHED, "network_error"),
+    shape("Call to recv", _CALL + UNREACHED, "network_error"),
+    shape("Call to send", _CALL + UNREACHED, "network_error"),
     shape("exceeded timeouts (", r"socket\w{1,20}: (?P<code>exceeded timeouts) \(\d{1,6}\)", "network_error"),
     # The last of its attempts, at NCCL's level INFO: what fails after it is left out of many a paste.
     shape("retrying (", _CONNECT + UNREACHED + r", retrying \((\d{1,5})/\4\)", "network_error"),

@@ -39,6 +39,11 @@ SHAPES = (
         "Failed to connect to GCS", r"(?P<message>Failed to connect to GCS (?:at|within) .{1,100})", "connection_closed"
     ),
     shape(
+        "Waiting for creating a placement group",
+        r"(?P<message>Waiting for creating a placement group of specs for [1-9]\d{1,5} seconds)",
+        "pod_waits",
+    ),
+    shape(
         "No available node types can fulfill",
         r"(?P<message>No available node types can fulfill resource requests? .{1,160})",
         "pod_waits",

@@ -39,6 +39,11 @@ SHAPES = (
         )
         for word in ("xceeded memory", "xceeded step memory", "xceeded job memory", "xceeded virtual memory")
     ),
+    shape(
+        "Not responding",
+        r"^Not responding\s{1,30}\w{1,32}\s{1,10}\d{4}-\d\d-\d\dT[\d:]{8}\s{1,4}" + _NODE + r"\s*$",
+        "node_failure",
+    ),
     shape("prolog failed", r"prolog failed, draining node " + _NODE, "node_failure"),
     shape(
         "FAILED (non-zero",
