@@ -102,7 +102,7 @@ SHAPES = (
     # What a pod waits for: a place, or a container that can be started. A later line may say that it got it.
     shape(
         " nodes are available: ",
-        r"(?:\bFailedScheduling\s.{1,160}?\s|^\W{0,4})(?P<message>\d{1,6}/\d{1,6} nodes are available: .{1,300})",
+        r"(?:\bFailedScheduling\s.{1,160}?\s|^[\s>`*-]{0,4})(?P<message>\d{1,6}/\d{1,6} nodes are available: .{1,300})",
         "pod_waits",
     ),
     shape("FailedScheduling", r"\bFailedScheduling\s.{1,160}?\s(?P<message>pod group .{1,300})", "pod_waits"),
