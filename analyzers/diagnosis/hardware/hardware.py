@@ -39,7 +39,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         *devices.origins(occurrences),
     ]
     yield from ports.findings(timely, places, missing)
-    alone = all(isinstance(record, KernelEvent) for record in window.records)
+    alone = not window.live and all(isinstance(record, KernelEvent) for record in window.records)
     yield from hosts.findings(without_passed(timely, window), places, alone=alone)
     if len(timely) < len(events):
         old = coalesce(

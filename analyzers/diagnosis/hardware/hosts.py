@@ -69,6 +69,9 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
         0.5,
         "the fabric of NVLink is not ready: CUDA starts on none of its GPUs",
     ),
+    ("driver_mismatch", None): _Rule(
+        "devices_absent", "platform", "platform", 0.5, "the driver's module and its library are of different versions"
+    ),
     ("gsp_timeout", None): _Rule(
         "gsp_timeout", "machine", "node", 0.55, "the system processor of a GPU did not answer, or the GPU needs a reset"
     ),

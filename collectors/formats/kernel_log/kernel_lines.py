@@ -277,6 +277,12 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     (("NVRM:",), r"NVRM:\s+GPU at " + _PCI + r":\s+(GPU-[0-9a-fA-F-]{8,40})", _identity),
     (("fallen off the bus",), r"NVRM:\s+GPU (?:at )?" + _PCI + r":?,? (?:GPU )?has fallen off the bus", _off_bus),
     (("fallen off the bus",), r"NVRM:\s+The NVIDIA GPU " + _PCI + r"[\s\S]{0,200}fallen off the bus", _off_bus),
+    (
+        ("RmInitAdapter failed", "rm_init_adapter failed"),
+        r"NVRM:\s+(?:RmInitAdapter failed!|rm_init_adapter failed for)",
+        _named("gpu_lost"),
+    ),
+    (("NVRM: API mismatch",), r"NVRM: API mismatch: the client has the version", _named("driver_mismatch")),
     (("RmInitAdapter failed",), r"NVRM:\s+GPU (?:at )?" + _PCI + r": RmInitAdapter failed", _of_gpu("gpu_lost")),
     (
         ("uncorrectable hardware errors detected",),

@@ -42,7 +42,9 @@ ISO_SYSLOG = re.compile(rf"(?:\w{{3}} )?{_ISO}\s+(?P<rest>{_TAG})")
 ISO_DMESG = re.compile(_ISO + _CALLER + " ")
 RFC_5424 = re.compile(rf"1 {_ISO} (?P<host>\S{{1,255}}) (?P<tag>\S{{1,64}}) \S+ \S+ (?:-|\[[^\]]{{0,2000}}\]) ?")
 UNIX_SYSLOG = re.compile(rf"(\d{{9,11}}\.\d{{6}}) (?P<rest>{_TAG})")
-BARE_TAG = re.compile(r"kernel:\s?")
+BARE_TAG = re.compile(  # of a date and a host, a paste may keep the time or the host alone
+    r"(?:\d\d:\d\d:\d\d(?:\.\d{1,9})? )?kernel:\s?|[\w.-]{1,63} kernel:\s?(?=\[\s*\d{1,10}\.\d{6}\])"
+)
 PRIORITY = re.compile(r"<\d{1,3}>")
 MONOTONIC_HOST = re.compile(_TAG)
 ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")

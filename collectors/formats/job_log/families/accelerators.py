@@ -58,6 +58,21 @@ SHAPES = (
             "CUDA_ERROR_SY",
         )
     ),
+    shape(
+        "cudaError",
+        r"(?P<message>\bcudaError(?:IllegalAddress|LaunchFailure|ECCUncorrectable|NvlinkUncorrectable|HardwareStackError|"
+        r"MemoryAllocation|SystemNotReady|InsufficientDriver|NoDevice|MisalignedAddress|Assert)\b.{0,160})",
+        "cuda_error",
+    ),
+    shape("Cuda Runtime (", r"Cuda Runtime \((?P<message>[^)]{1,160})", "cuda_error"),
+    shape("Error Code 2: OutOfMemory", r"(?P<message>Error Code 2: OutOfMemory.{0,100})", "oom"),
+    shape("emory error on GPU", r"(?P<message>Out of memory error on GPU \d{1,3}\b.{0,100})", "oom"),
+    shape("Out of GPU memory", r"(?P<message>Out of GPU memory trying to allocate .{1,60})", "oom"),
+    shape(
+        "is not compatible with the current",
+        r"(?P<message>with CUDA capability sm_\d{1,3} is not compatible with the current PyTorch installation)",
+        "cuda_error",
+    ),
     shape("Test CUDA failure", r"Test CUDA failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,160})", "cuda_error"),
     shape("Test NCCL failure", r"Test NCCL failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,200})", "nccl_error"),
     *(

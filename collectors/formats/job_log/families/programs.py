@@ -56,7 +56,7 @@ SHAPES = (
     ),
     shape(
         "what():  ",
-        r"what\(\):  .{0,120}?(?P<message>(?:CUDA driver version is insufficient|cudaError\w{1,40}: ).{0,160})",
+        r"what\(\):  .{0,120}?(?P<message>CUDA driver version is insufficient.{0,160})",
         "cuda_error",
     ),
     shape(
