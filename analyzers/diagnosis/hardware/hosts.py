@@ -129,6 +129,8 @@ def _rule(occurrence: Occurrence, unreachable: list[Occurrence], *, alone: bool)
         killed = alone and event.event == "oom_kill" and _HOST_SERVICE.match(event.process or "") is None
         return _RULES[event.event, None] if killed or _of_the_job(event) else None
     if event.event == "hung_task":
+        if alone and event.device is None and not _waits_for_storage(occurrence, unreachable):
+            return None  # its stack is left out or cut: it may wait for a file system as well
         return _RULES["hung_task", "storage" if _waits_for_storage(occurrence, unreachable) else "local"]
     if event.event == "nfs_not_responding" and occurrence not in unreachable:
         return None

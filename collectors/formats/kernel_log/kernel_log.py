@@ -45,7 +45,7 @@ _WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems of o
     ("9p", re.compile(r"\bp9_|v9fs|9pnet")),
     ("fuse", re.compile(r"fuse_")),
     ("nvidia", re.compile(r"_nv\d+rm|nvidia|uvm_|nv_")),
-    ("block", re.compile(r"blk_|ext4_|xfs_|jbd2_|submit_bio|io_schedule")),
+    ("block", re.compile(r"blk_|ext4_|xfs_|jbd2_|btrfs_|submit_bio")),
 )
 UNKNOWN_WAIT = len(_WAITS_FOR)
 _SERVICES = re.compile(  # a log with their lines is a machine's, not a program's
