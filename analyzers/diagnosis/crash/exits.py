@@ -27,6 +27,7 @@ LONGEST_DYING_SECONDS = 180.0  # what it killed between the two may have been th
 LEFT_SECONDS = (
     10.0  # within which ranks leave together: an exception or Ctrl-C takes that long to end one on a busy machine
 )
+READ_SECONDS = 12.0  # within which an agent reads a process again
 AFTER_SECONDS = 0.05  # what ended so much later ended after it
 RAISED = 1  # Python's code of any exception: of an own one, and of a lost connection
 
@@ -64,7 +65,10 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
     swept = _swept(exits)
     return [
         _event(
-            one, first=one in first, cleanup=one in swept or _cleanup(one, exits[0]), memory=_for_memory(one.row, rows)
+            one,
+            first=one in first,
+            cleanup=one in swept or _cleanup(one, exits[0], rows),
+            memory=_for_memory(one.row, rows),
         )
         for one in exits
     ]
@@ -182,8 +186,15 @@ def _first(exits: Sequence[_Exit], rows: Sequence[ProcessState]) -> list[_Exit]:
     return list(exits[:1]) if then - exits[0].at >= LEFT_SECONDS else []
 
 
-def _cleanup(one: _Exit, first: _Exit) -> bool:
-    return one.signal == KILL and one.at - first.at >= CLEANUP_SECONDS
+def _cleanup(one: _Exit, first: _Exit, rows: Sequence[ProcessState]) -> bool:
+    """Whether a SIGKILL comes so long after another process ended, or was last seen on its node, that it is a launcher's."""
+    seen: dict[int | None, float] = {}
+    for row in rows:
+        if row.node == one.row.node and row.state not in {"X", "Z"}:
+            seen[row.rank] = max(row.at or 0.0, seen.get(row.rank, 0.0))
+    read_at = seen.pop(one.row.rank, 0.0)  # its agent read then: who was not seen for long before that was gone
+    gone = (at for at in seen.values() if at <= read_at - READ_SECONDS)
+    return one.signal == KILL and one.at - min(first.at, *gone, one.at) >= CLEANUP_SECONDS
 
 
 def _event(one: _Exit, *, first: bool, cleanup: bool, memory: bool | None) -> LogEvent:

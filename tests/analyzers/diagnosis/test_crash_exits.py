@@ -36,6 +36,24 @@ def test_a_killed_rank_that_was_slow_to_go_is_still_the_killed_one() -> None:
     assert (finding.fault_class, named(finding)) == ("process_killed", (1,))
 
 
+@pytest.mark.parametrize(
+    ("killed_at", "found"), [(132.0, []), (103.0, ["process_killed"]), (119.0, ["process_killed"])]
+)
+@pytest.mark.parametrize("seen", [True, False], ids=["without a code", "not seen"])
+def test_a_kill_long_after_others_were_gone_is_the_launchers(killed_at: float, found: list[str], *, seen: bool) -> None:
+    """Ctrl-C: one rank does not hear it, and its launcher kills it half a minute later; how the others ended was not seen."""
+    alive = [
+        ProcessState(source="process", rank=rank, pid=100 + rank, node="n", at=at, boot_id="b", state="S")
+        for rank in range(3)
+        for at in (80.0, 90.0, 100.0, *((110.0, 120.0, 130.0) if rank == 0 and killed_at > 131 else ()))
+    ]
+    gone = [msgspec.structs.replace(ended(rank, 101.0), node="n") for rank in (1, 2) if seen]
+    last = msgspec.structs.replace(ended(0, killed_at, signal=9), node="n")
+
+    findings = judged([*alive, *gone, last], nodes=dict.fromkeys(range(3), "n"))
+    assert [one.fault_class for one in findings if one.suspects] == found
+
+
 def test_the_first_of_bare_exit_codes_is_a_suspect_and_no_machine() -> None:
     """With no log the first to leave is the one to look at; ranks of several nodes within their clocks' difference are not."""
     finding = only([ended(2, 100.0, exit_code=3), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))])
