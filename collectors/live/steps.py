@@ -12,9 +12,10 @@ import os
 import stat
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,7 @@ FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB/s costs what one 
 RUN_BYTES = 1 << 20
 BEHIND_BYTES = 16 << 20  # a burst up to this, such as every rank's traceback in one file, is read whole, a part a run
 MOST_EVENTS = 500  # of one log in one run
+MOST_COUNTS = 1024  # kept, of series whose lines give no step number
 MOST_PROCESSES = 4096  # kept, so that the last lines of ended processes have a rank
 HELD_BYTES = 1 << 16  # a traceback that begins in the last so many bytes may not be whole
 QUIET_SECONDS = 2.0  # a log without new bytes for so long holds whole tracebacks
@@ -87,6 +89,7 @@ class JobLogs:
         self.owners: dict[str, _Owner] = {}  # by key of the file
         self.wrote: dict[str, _Owner] = {}  # whose the lines of the last run were, by key
         self.read_at = 0.0  # UTC seconds: when the last run began
+        self.counts: dict[str, tuple[str, int]] = {}  # of steps whose lines give no number: series → whose, how many
         self.shifts: dict[str, float] = {}  # seconds to add to a log's stamps, by key
         self.unsent: deque[Yielded] = deque()  # of a part that was read, what a run did not hand over within its bound
 
@@ -95,7 +98,7 @@ class JobLogs:
         if self.unsent:  # the positions are those of what was read: the newest cursor is still among these
             yield from self._sent()
         else:
-            self.tails.resume(self.host.cursor("steps"))
+            self._resume(self.host.cursor("steps"))
         for process in (*(look.process for look in self._gone()), *self.host.training()):
             if self.processes.pop(process.pid, None) != process:
                 self.inner[process.pid] = inner_pid(self.host, process.pid)
@@ -112,11 +115,11 @@ class JobLogs:
             except ParsingFailed as error:  # lines that break a parser must not stop the following ones
                 reason = f"reading it failed: {error}"
                 self.unsent.append(self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner))
-            self.unsent.append(Cursor(self.tails.cursor()))
+            self.unsent.append(Cursor(self._cursor()))
             yield from self._sent()
         self.read_at = read_at
         self.wrote = {key: self.wrote.get(key, owner) for key, owner in self.owners.items()}
-        if (cursor := self.tails.cursor()) != self.host.cursor("steps"):
+        if (cursor := self._cursor()) != self.host.cursor("steps"):
             yield Cursor(cursor)  # a file was truncated, and has no new line
         for kept in (self.owners, self.wrote, self.shifts):
             for key in kept.keys() - self.tails.files.keys():
@@ -217,15 +220,44 @@ class JobLogs:
 
     def _steps(self, steps: Steps, shift: float, chunk: Chunk, owner: _Owner) -> Iterator[Record]:
         """Yield the steps by UTC; the time of writing stands for the newest one's where its line has no stamp."""
-        if steps.step is None:
-            return
         at = array("d", steps.columns["at"])
         for index, stamp in enumerate(at):
             at[index] = stamp + shift
         if math.isnan(at[-1]):
             at[-1] = chunk.written_at
-        columns = {**steps.columns, "at": column_bytes(at)}
-        yield self._placed(msgspec.structs.replace(steps, columns=columns, at=chunk.written_at, node=None), owner)
+        numbers = self._numbered(steps, chunk, owner)
+        columns = {**steps.columns, "at": column_bytes(at), "step": column_bytes(numbers)}
+        placed = msgspec.structs.replace(steps, step=numbers[-1], columns=columns, at=chunk.written_at, node=None)
+        yield self._placed(placed, owner)
+
+    def _numbered(self, steps: Steps, chunk: Chunk, owner: _Owner) -> array[int]:
+        """Return the steps' numbers: lines that give none are counted, from one, for as long as the same processes write."""
+        numbers = array("q", steps.columns["step"])
+        if min(numbers) >= 0:
+            return numbers
+        series = f"{chunk.key} {steps.told_by} {'' if steps.rank is None else steps.rank}"
+        first = min(owner.processes, key=lambda one: (one.rank, one.pid), default=None)
+        whose = "" if first is None else f"{first.pid} {first.started_at}"
+        before, count = self.counts.pop(series, ("", 0))
+        if whose != before if whose else chunk.first_line == 1:
+            count = 0
+        for index, number in enumerate(numbers):
+            count = numbers[index] = number if number >= 0 else count + 1
+        self.counts[series] = whose or before, count
+        return numbers
+
+    def _resume(self, cursor: Any) -> None:
+        """Go on from a cursor, whatever a failed run had read beyond it."""
+        self.tails.resume(cursor)
+        kept = cursor.get("counts") if isinstance(cursor, Mapping) else None
+        self.counts = {str(series): (str(whose), int(count)) for series, (whose, count) in (kept or {}).items()}
+
+    def _cursor(self) -> dict[str, Any]:
+        newest = {
+            series: list(count) for series, count in list(self.counts.items())[-MOST_COUNTS:]
+            if series.partition(" ")[0] in self.tails.positions
+        }  # fmt: skip
+        return {**self.tails.cursor(), **({"counts": newest} if newest else {})}
 
     def _shift(self, chunk: Chunk, newest: float | None) -> float:
         """Return the seconds to add to a log's stamps, learned from lines just written and kept for the others."""

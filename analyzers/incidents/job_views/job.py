@@ -190,6 +190,8 @@ class JobView:
         known = {"version": 1, "progress": self.progress.document(), "witnesses": said}
         if len(self.nodes) <= MOST_KNOWN:
             known["hosts"] = {"at": now, "nodes": sorted(self.nodes)}
+        if self.run_began_at:
+            known["run_began_at"] = self.run_began_at
         if self.ended and not self.processes.alive:
             known["ended_at"] = max(end.at for end in self.ended.values())
         return known
@@ -197,6 +199,7 @@ class JobView:
     def restore(self, document: dict[str, Any]) -> None:
         """Take over what an earlier engine had learned of this attempt."""
         self.progress.restore(document.get("progress", {}))
+        self.run_began_at = max(self.run_began_at, float(document.get("run_began_at", 0.0)))
 
     def _note_standstills(self, node: NodeView) -> None:
         """Keep what the processes say from being learned as the job's rhythm."""

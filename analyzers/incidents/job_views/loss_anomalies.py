@@ -129,6 +129,9 @@ def _worth_a_look(values: Sequence[float]) -> float:
 def _odd(row: StepRow, losses: RecentValues, norms: RecentValues) -> _Odd | None:
     where = f"at step {row.step:,}"
     if row.nan & 1 or math.isinf(row.loss):
+        if row.odd_since is not None:
+            row = row._replace(step=row.odd_since)
+            where = f"at step {row.step:,}"
         return _Odd("nan", row, f"the loss is {'NaN' if row.nan & 1 else row.loss} {where}", certain=True)
     if row.nan & 2 or math.isinf(row.gradient_norm):
         # transformers prints a loss of exactly 0 where each was NaN; an fp16 overflow that is skipped has a loss.

@@ -255,8 +255,15 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
         else (newest_values(steps, name, newest) for name in ("loss", "gradient_norm", "nan", "skipped"))
     )
     last = min(len(numbers), len(instants)) - 1
+    odd_since: int | None = None
     for index in range(last + 1):
         at = instants[index]
+        nan = int(nans[index]) if index < len(nans) else 0
+        loss = losses[index] if index < len(losses) else math.nan
+        if nan & 1 or math.isinf(loss):
+            odd_since = int(numbers[index]) if odd_since is None else odd_since
+        elif not (index < len(skips) and skips[index]):
+            odd_since = None
         if at != at or node.impossible(at, received_at):  # noqa: PLR0124 it is NaN
             if index < last or steps.at is None or node.impossible(steps.at, received_at):
                 continue
@@ -264,10 +271,11 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
         yield StepRow(
             node.here(at, received_at),
             int(numbers[index]),
-            losses[index] if index < len(losses) else math.nan,
+            loss,
             norms[index] if index < len(norms) else math.nan,
-            int(nans[index]) if index < len(nans) else 0,
+            nan,
             int(skips[index]) if index < len(skips) else 0,
+            odd_since,
         )
 
 

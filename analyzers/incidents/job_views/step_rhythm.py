@@ -51,6 +51,7 @@ class StepRow(NamedTuple):
     gradient_norm: float = math.nan
     nan: int = 0  # as in Steps: 1 the loss, 2 the gradient norm, 3 both
     skipped: int = 0
+    odd_since: int | None = None  # the first step of its batch from which on every loss is none
 
 
 class Pause(NamedTuple):

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import Request
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
 from service.api import auth, fields
+from service.api.job_rows import current_attempts, newest_steps
 from service.api.problems import documented, not_found
 from service.api.resources.jobs import found
 from service.api.routing import Router
@@ -94,7 +94,7 @@ def get_progress(request: Request, job: fields.JobPath) -> ProgressDocument:
     service = service_of(request)
     with service.database.session() as session:
         found(session, job)
-        document = newest_progress(session, job, service.steps.find(job))
+        document = newest_progress(session, job, newest_steps(service, session, job))
     if document is None:
         raise not_found("progress", job, "the engine writes it within a minute of the job's first report")
     return document
@@ -102,9 +102,8 @@ def get_progress(request: Request, job: fields.JobPath) -> ProgressDocument:
 
 def newest_progress(session: Session, job: str, steps: JobSteps | None) -> ProgressDocument | None:
     """Return how the newest attempt of a job goes on, None where the engine has not written it yet. ``steps``: the newest."""
-    newest = select(Progress).where(Progress.job == job).order_by(Progress.at.desc(), Progress.attempt.desc()).limit(1)
-    row = session.scalar(newest)
-    return None if row is None else _document(row, steps)
+    current = current_attempts(session, (job,)).get(job)
+    return None if current is None or current.progress is None else _document(current.progress, steps)
 
 
 def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:

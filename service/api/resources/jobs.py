@@ -15,7 +15,7 @@ from analyzers.model.doc import doc
 from service.api import auth, etags, fields, paging
 from service.api.auth import Caller
 from service.api.declaration import Declaration
-from service.api.job_rows import JobRow, JobSummary, job_rows, seen_at
+from service.api.job_rows import JobRow, JobSummary, current_attempts, job_rows, newest_steps, seen_at
 from service.api.problems import Problem, documented, not_found
 from service.api.routing import Router
 from service.api.state import Service, service_of
@@ -180,7 +180,7 @@ def found(session: Session, job: str) -> Job:
 
 def shown(service: Service, session: Session, job: str) -> JobDocument:
     """Return a job as the API and its page show it, or raise the problem that it is unknown."""
-    row, steps = found(session, job), service.steps.find(job)
+    row, steps = found(session, job), newest_steps(service, session, job)
     document = msgspec.structs.replace(_document(session, row), last_seen_at=seen_at(row, steps, now()))
     return document if steps is None else msgspec.structs.replace(document, steps=_steps_document(steps))
 
@@ -195,7 +195,8 @@ def _steps_document(steps: JobSteps) -> StepsDocument:
 
 def newest_attempt(session: Session, job: str) -> int | None:
     """Return the number of a job's newest attempt, None where none was seen."""
-    return session.scalar(select(func.max(Attempt.number)).where(Attempt.job == job))
+    current = current_attempts(session, (job,)).get(job)
+    return None if current is None else current.number
 
 
 def newest_ranks(service: Service, job: str) -> Sequence[tuple[int, str, str]]:

@@ -24,7 +24,12 @@ MOST_REPORTERS = 4  # of a job, those of its lowest ranks
 MOST_ROWS = 256  # of a reporter
 MOST_READ = 512  # batches that are read again after a restart
 
-Row = tuple[float, int]  # UTC seconds by the service's clock, step
+WHOLE_SPAN_SECONDS, WHOLE_GAP_SECONDS = (
+    8.0,
+    3.0,
+)  # of stamps in whole seconds: a difference of one says little of a step
+
+Row = tuple[float, int, bool]  # UTC seconds by the service's clock, step, whether its stamp is of whole seconds
 Key = tuple[int, str]  # rank (-1: the log names none) and the log's format
 
 
@@ -72,14 +77,14 @@ class StepTail:
                 except Damaged:  # the follower has reported it
                     continue
 
-    def find(self, job: str) -> JobSteps | None:
-        """Return a job's newest steps; None where none was reported lately."""
+    def find(self, job: str, since: float = 0.0) -> JobSteps | None:
+        """Return a job's newest steps; None where none was reported lately. ``since``: when its run began."""
         with self._lock:
             found = self._jobs.get(job)
-            series = [list(rows) for rows in found.reporters.values()] if found else []
+            series = [[row for row in rows if row[0] >= since] for rows in found.reporters.values()] if found else []
         if found is None or not any(series):
             return None
-        at, step = max(rows[-1] for rows in series if rows)
+        at, step, _ = max(rows[-1] for rows in series if rows)
         return JobSteps(found.attempt, step, at, tuple(_seconds(max(series, key=len))))
 
     def _take(self, name: str, steps: Steps, stored: Stored) -> None:
@@ -112,11 +117,35 @@ def _rows(steps: Steps, stored: Stored) -> Iterator[Row]:
     for index, (number, at) in enumerate(zip(numbers, instants, strict=False)):
         dated = steps.at if math.isnan(at) and index == last else at
         if dated is not None and math.isfinite(dated):
-            yield min(dated - ahead, stored.received_at), int(number)
+            yield min(dated - ahead, stored.received_at), int(number), dated == int(dated)
 
 
 def _seconds(rows: Sequence[Row]) -> Iterator[float]:
     """Yield how long a step took from one report to the next: a log may report every tenth step."""
-    for (before_at, before), (at, step) in pairwise(rows):
+    spans = _spans(rows) if _are_coarse(rows) else pairwise(rows)
+    for (before_at, before, _), (at, step, _) in spans:
         if step > before and at > before_at:
             yield (at - before_at) / (step - before)
+
+
+def _are_coarse(rows: Sequence[Row]) -> bool:
+    """Whether stamps are of whole seconds, and their differences vary."""
+    differences = {(row[0] - before[0], row[1] - before[1]) for before, row in pairwise(rows)}
+    return len(differences) > 1 and all(whole for _, _, whole in rows)
+
+
+def _spans(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Yield spans over several steps, whose stamps are of whole seconds; a pause is a span of its own."""
+    begin, usual = rows[0], (rows[-1][0] - rows[0][0]) / len(rows)
+    long = WHOLE_GAP_SECONDS * max(1.0, usual)
+    for before, row in pairwise(rows):
+        pauses = row[0] - before[0] >= long
+        if pauses and before[0] - begin[0] >= WHOLE_GAP_SECONDS:
+            yield begin, before
+        if pauses:
+            yield before, row
+        elif row[0] - begin[0] >= WHOLE_SPAN_SECONDS:
+            yield begin, row
+        else:
+            continue
+        begin = row

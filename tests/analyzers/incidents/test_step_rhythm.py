@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.incidents.job_views import StepRhythm
+from analyzers.incidents.job_views import JobView, StepRhythm
 from analyzers.incidents.job_views.progress import StepSeries
 from analyzers.incidents.job_views.step_rhythm import (
     EARLY_SECONDS,
@@ -20,7 +20,8 @@ from analyzers.incidents.job_views.step_rhythm import (
     Habit,
     StepRow,
 )
-from tests.support.watched_jobs import START
+from analyzers.incidents.messages import Received
+from tests.support.watched_jobs import START, step_record
 
 
 def rhythm(seconds: Callable[[int], float], steps: int, found: StepRhythm | None = None, begin: int = 1) -> StepRhythm:
@@ -151,6 +152,24 @@ def test_a_new_run_has_none_of_the_last_runs_odd_steps() -> None:
 
     assert before is not None
     assert series.trouble() is None
+
+
+def test_a_loss_without_stamps_is_nan_from_its_first_step_on() -> None:
+    """Of lines without stamps the newest alone has an instant; those read with it say where the NaN began, or was over."""
+    view = JobView("run", 0)
+    batches = [(range(1, 26), {5}), (range(26, 59), set[int]()), (range(59, 70), set(range(60, 70)))]
+    for number, (steps, odd) in enumerate(batches):
+        rows = [(step, math.nan) for step in steps]
+        losses = [math.nan if step in odd else 1.0 for step in steps]
+        at = START + 10.0 * number
+        told = step_record(rows, at=at, loss=losses, nan=[int(step in odd) for step in steps])
+        batch = Received(sequence=number + 1, received_at=at, node="n0", records=(told,), sent_at=at)
+        view.take(batch, batch.records)
+
+    found = view.progress.trouble()
+
+    assert found is not None
+    assert (found.step, found.text) == (60, "the loss is NaN at step 60")
 
 
 @pytest.mark.parametrize(("unread", "pauses"), [(43, 0), (0, 2)])

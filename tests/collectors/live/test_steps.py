@@ -353,3 +353,46 @@ def test_a_lying_cursor_is_survived(node: Node, tmp_path: Path) -> None:
         node.host.cursors["steps"] = cursor
 
         assert len(of(node.run(JobLogs(node.host), "steps"), Steps)) == 1
+
+
+def of_trainer(loss: str = "0.5") -> str:
+    """What transformers' Trainer prints where its progress bar goes elsewhere: no number."""
+    return f"{{'loss': {loss}, 'grad_norm': 1.5, 'learning_rate': 4.9e-05, 'epoch': 0.03}}\n"
+
+
+def test_lines_without_a_number_are_counted(node: Node, tmp_path: Path) -> None:
+    """Each is a step, from the first of its process on, as a reader of the whole file counts them; a new run counts anew."""
+    log = tmp_path / "out.txt"
+    append(log, 3 * of_trainer(), node.clock.at)
+    node.rank(0, output=log)
+    collector = JobLogs(node.host)
+    seen = of(node.run(collector, "steps"), Steps)
+    append(log, "{'eval_loss': 0.4, 'eval_runtime': 2.0, 'epoch': 0.03}\n" + 2 * of_trainer(), node.clock.at + 5.0)
+    seen += of(node.run(collector, "steps"), Steps)
+    append(log, of_trainer("nan"), node.clock.at + 10.0)
+    seen += of(node.run(JobLogs(node.host), "steps"), Steps)  # the agent was started again
+    node.host.processes = ()
+    node.rank(0, output=log, pid=5000)
+    append(log, of_trainer(), node.clock.at + 20.0)
+    seen += of(node.run(JobLogs(node.host), "steps"), Steps)
+
+    assert [column(one, "step", STEP_COLUMNS) for one in seen] == [[1, 2, 3], [4, 5], [6], [1]]
+    assert [(one.rank, one.step, column(one, "at", STEP_COLUMNS)[-1]) for one in seen] == [
+        (0, 3, node.clock.at), (0, 5, node.clock.at + 5.0), (0, 6, node.clock.at + 10.0), (0, 1, node.clock.at + 20.0)
+    ]  # fmt: skip
+
+
+def test_a_file_that_nobody_writes_now_is_counted_from_its_beginning(node: Node) -> None:
+    """A configured log has no known process: written anew, its steps are counted anew."""
+    folder = node.folder / "files" / "srv"
+    folder.mkdir()
+    node.options["steps"] = {"paths": ["/srv/*.log"]}
+    log, collector = folder / "train.log", JobLogs(node.host)
+    append(log, 2 * of_trainer(), node.clock.at)
+    seen = of(node.run(collector, "steps"), Steps)
+    append(log, of_trainer(), node.clock.at)
+    seen += of(node.run(collector, "steps"), Steps)
+    log.write_text(of_trainer("0.25"))
+    seen += of(node.run(collector, "steps"), Steps)
+
+    assert [column(one, "step", STEP_COLUMNS) for one in seen] == [[1, 2], [3], [1]]

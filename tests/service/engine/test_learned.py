@@ -10,11 +10,13 @@ import pytest
 
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.state import EngineState
+from service.api.job_rows import current_attempts
 from service.api.resources.job_progress import newest_progress
 from service.cli.jobs import print_progress
 from service.engine import learned
 from service.packaged_knowledge import load
 from service.store.database import Database
+from service.store.models import Attempt, Job
 from service.store.window.steps import JobSteps
 from tests.support.watched_jobs import START, WatchedJob, watched
 
@@ -105,3 +107,50 @@ def test_a_job_that_has_ended_has_no_bound(database: Database, capsys: pytest.Ca
     assert newer.is_outdated
     assert newer.silent_now_seconds > newer.silent_seconds
     assert ("allowed now" in (said := capsys.readouterr().out), "have ended" in said) == (not ends, ends)
+
+
+ATTEMPTS = [
+    ({0: (100.0, 100.0), 1: (130.0, None)}, 1),  # restarted by its launcher
+    ({0: (100.0, 100.0), 1: (130.0, 131.0)}, 1),  # and ended
+    ({0: (100.0, None), 1: (130.0, 131.0)}, 1),  # nobody saw how the first one ended
+    ({0: (200.0, None), 2: (130.0, 131.0)}, 0),  # started again by hand
+    ({0: (200.0, 201.0), 2: (130.0, 131.0)}, 0),
+]
+
+
+@pytest.mark.parametrize(("attempts", "current"), ATTEMPTS)
+@pytest.mark.parametrize("first", [0, -1])
+def test_a_job_is_in_the_attempt_that_lived_last(
+    database: Database, attempts: dict[int, tuple[float, float | None]], current: int, first: int
+) -> None:
+    """Whichever row the engine wrote last: every half a minute it writes each of them again."""
+    order = sorted(attempts, reverse=first != 0)
+    with database.transaction() as session:
+        session.add(Job(name="run", first_seen_at=0.0, last_seen_at=300.0))
+        session.flush()
+        for turn, number in enumerate(order):
+            seen, ended = attempts[number]
+            session.add(Attempt(job="run", number=number, first_seen_at=0.0, last_seen_at=seen))
+            document = JobView("run", number).document(300.0) | ({} if ended is None else {"ended_at": ended})
+            learned.write(session, [{"job": "run", "attempt": number, "at": 300.0 + turn, "document": document}])
+        session.flush()
+        found = current_attempts(session, ["run"])["run"]
+        shown = newest_progress(session, "run", None)
+
+    assert shown is not None
+    assert (found.number, shown.attempt) == (current, current)
+    assert (found.over_at is None, shown.ended_at) == (attempts[current][1] is None, attempts[current][1])
+
+
+def test_an_attempt_that_is_started_again_says_since_when(database: Database) -> None:
+    """Its steps are then those of the newest run, in the next engine too."""
+    view = JobView("run", 0)
+    view.run_began_at = 500.0
+    with database.transaction() as session:
+        learned.write(session, [{"job": "run", "attempt": 0, "at": 600.0, "document": view.document(600.0)}])
+        session.flush()
+        found = current_attempts(session, ["run"])["run"]
+        next_one = JobView("run", 0)
+        next_one.restore(learned.read(session, 600.0)["run", 0])
+
+    assert (found.began_at, next_one.run_began_at) == (500.0, 500.0)

@@ -91,3 +91,45 @@ def test_memory_is_bounded() -> None:
 
     assert tail.find("long") is None
     assert tail.find(f"j{MOST_JOBS - 1}") is not None
+
+
+def test_a_run_of_the_same_attempt_begins_with_its_own_steps() -> None:
+    """Where somebody starts a job again under its name, the times of the run before it are not this one's."""
+    tail = StepTail()
+    tail.add(*sent(step_record([(step, NOW - 100 + step) for step in range(1, 50)], job="j")))
+    tail.add(*sent(step_record([(step, NOW - 20 + step / 4) for step in range(1, 41)], job="j")))
+
+    found = tail.find("j", NOW - 21)
+
+    assert found is not None
+    assert (found.step, len(found.recent_seconds)) == (40, 39)
+    assert found.median_seconds == pytest.approx(0.25)
+    assert tail.find("j", NOW + 1) is None
+
+
+@pytest.mark.parametrize("seconds", [0.21, 0.4, 0.47, 0.9, 1.5, 2.6, 7.3, 20.0])
+@pytest.mark.parametrize("every", [1, 5])
+def test_stamps_of_whole_seconds_tell_the_time_of_a_step(seconds: float, every: int) -> None:
+    """Which is a count over a span: their differences are one, or none."""
+    tail = StepTail()
+    rows = [(step, float(int(NOW - 3_000 + step * seconds))) for step in range(0, 140, every)]
+    tail.add(*sent(step_record(rows, job="j")))
+
+    found = tail.find("j")
+
+    assert found is not None
+    assert found.median_seconds == pytest.approx(seconds, rel=0.2)
+    assert max(found.recent_seconds) < seconds + 1.5
+
+
+def test_a_pause_between_stamps_of_whole_seconds_stays_one_step() -> None:
+    """It is neither spread over the steps beside it, nor does it change the median."""
+    tail = StepTail()
+    rows = [(step, float(int(NOW - 3_000 + step * 0.4 + (30 if step > 70 else 0)))) for step in range(140)]
+    tail.add(*sent(step_record(rows, job="j")))
+
+    found = tail.find("j")
+
+    assert found is not None
+    assert found.median_seconds == pytest.approx(0.4, rel=0.2)
+    assert max(found.recent_seconds) == pytest.approx(30.4, abs=1.0)
