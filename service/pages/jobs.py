@@ -63,7 +63,7 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
         document = jobs.shown(service, session, job) if known else _forgotten(job, found)
         places, stopped = _places(session, job), stops(session)
         progress = newest_progress(session, job, newest_steps(service, session, job))
-        newest = jobs.newest_attempt(session, job)
+        current = jobs.newest_attempt(session, job)
         ettr = downtime.ettr_of(*downtime.ledgers(session, job, now()))
     directory = service.roles.read(job)
     roles = sorted(directory.slots.values(), key=by_instance) if directory is not None else []
@@ -71,7 +71,7 @@ def job_page(request: Request, visitor: Looks, job: fields.JobPath, pause: Pause
     twin = f"/v1/jobs/{quote(job, safe='/')}" if known else f"/v1/incidents?job={quote(job)}"
     return response(
         "job.html", twin, visitor=visitor, stops=stopped, goes_on=True, paused=pause, doc=document,
-        attempt=next((one for one in document.attempts if one.number == newest), None), rows=incidents.rows(found),
+        attempt=next((one for one in document.attempts if one.number == current), None), rows=incidents.rows(found),
         is_open=any(one.status == "open" for one in found), places=places[:MOST_NODES], more=len(places) - MOST_NODES,
         progress=progress and msgspec.to_builtins(progress), lines=job_lines, ettr=ettr,
         pauses=progress.pauses[-MOST_PAUSES:] if progress else (),

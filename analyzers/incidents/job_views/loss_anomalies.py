@@ -116,7 +116,8 @@ class AnomalyScreen:
         """Check a row, the newest of these."""
         self._seen += 1
         if self._seen == WARM_UP_STEPS or self._seen % NEWEST == 0:
-            self._loss, self._norm = (_worth_a_look([one[place] for one in rows[-NEWEST:]]) for place in (2, 3))
+            self._loss = _worth_a_look([one.loss for one in rows[-NEWEST:]])
+            self._norm = _worth_a_look([one.gradient_norm for one in rows[-NEWEST:]])
         infinite = math.isinf(row.loss) or math.isinf(row.gradient_norm)
         self.odd = self.odd or bool(row.nan) or infinite or row.loss > self._loss or row.gradient_norm > self._norm
 
