@@ -28,7 +28,7 @@ from analyzers.verdict.explain import (
 )
 from analyzers.verdict.senders import one_voice
 from collectors.records import Coverage as CoverageReport
-from collectors.records import Device, StackDump, Unread
+from collectors.records import Device, OpTimings, Placement, StackDump, Unread
 
 VERSION = "0.1.0"
 # A set larger than this, and than half the job, is no answer: the verdict abstains and states what would split it.
@@ -328,6 +328,10 @@ def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ())
     if loose := sum(dump.rank is None for dump in window.records_of(StackDump)):
         kinds["stacks_without_rank"] = loose
         kinds["stacks"] -= loose
+    traces = {record.source for record in window.records_of(OpTimings)}
+    kinds["placement"] -= sum(
+        record.source in traces for record in window.records_of(Placement)
+    )  # it states its rank's
     seen = {record.rank for record in window.records if record.rank is not None}
     unread = [f"{record.source}: {record.reason}" for record in window.records_of(Unread)]
     return Coverage(

@@ -114,7 +114,7 @@ OP_COLUMNS: dict[str, str] = {
 class OpTimings(Record, frozen=True, kw_only=True, tag="op_timings"):
     """Operations of one rank. ``coordinates``: its place in the parallel dimensions, as the trace states it."""
 
-    told_by: Name = ""  # op_trace minibatch
+    told_by: Name = ""  # op_trace minibatch kineto
     unit: Name = "s"  # of durations; "relative": in no known unit
     coordinates: Annotated[dict[Name, Integer], FEW] = {}  # {"pp": 1, "dp": 0}
     device_model: Name = ""  # where the trace states it: unlike devices are not compared

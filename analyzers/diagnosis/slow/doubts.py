@@ -30,6 +30,8 @@ def doubt(seen: Situation, number: int) -> tuple[str, str] | None:
     if _lengths_differ(seen, number):
         text = "microbatches differ in length, and no other stage of its replica shows whether it got the longer ones"
         return text, "how much work each microbatch had: a column `tokens`"
+    if _has_experts(seen) and not np.isfinite(seen.compute.work[seen.compute.worker == number]).any():
+        return "the ranks exchange tokens, and its experts may get more of them", "how many tokens each rank gets"
     longer, usual = operations(seen, number)
     if longer and usual:
         text = f"only in {', '.join(longer)}, and not in {', '.join(usual)}"
@@ -46,6 +48,11 @@ def _lengths_differ(seen: Situation, number: int) -> bool:
         return False
     computing = [seen.table.workers[one] for one in np.unique(table.worker).tolist()]
     return worker.dp < 0 or len({one.pp for one in computing if one.dp == worker.dp}) < 2
+
+
+def _has_experts(seen: Situation) -> bool:
+    """Whether ranks exchange parts of their work, as those of a mixture of experts do."""
+    return any("all-to-all" in seen.table.operations[code] for code in np.unique(seen.table.operation).tolist())
 
 
 def alike(seen: Situation) -> bool:

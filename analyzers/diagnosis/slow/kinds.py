@@ -10,9 +10,11 @@ from analyzers.diagnosis.slow.claim import evidence_of, finding, suspect_of, wit
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import Situation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
-from analyzers.diagnosis.slow.slow_workers import open_sets, slow_replicas, slow_workers
+from analyzers.diagnosis.slow.slow_workers import open_sets, slow_replicas, slow_workers, unsure_workers
 from analyzers.model.finding import Finding, Suspect
+from analyzers.model.ranges import ranges
 
+UNSEEN = float(np.log(1.25))  # a trace that does not show so much leaves it open whether a job is healthy
 UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
 
 
@@ -26,7 +28,7 @@ def findings(seen: Situation) -> Iterator[Finding]:
         *uneven_data(seen),
         *slow_links(seen),
         *stalled_hosts(seen),
-    ] or [*slower_since(seen)]
+    ] or [*slower_since(seen), *unsure_workers(seen)]
     yield from sorted(made, key=lambda finding: -finding.costs) or (_healthy(seen),)
 
 
@@ -41,7 +43,10 @@ def _healthy(seen: Situation) -> Finding:
     compared = int(np.count_nonzero(seen.levels.peers > 1))
     if not compared:
         return unmeasured("no two workers of the traces have the same duty: traces of more ranks would be comparable")
-    spread_text = f"{float(np.exp(seen.outliers.spread) - 1):.1%}"
+    if unseen := _without_trace(seen):
+        why = f"rank{'s' if len(unseen) > 1 else ''} {ranges(unseen)} left no trace, and may be the one that the others wait for"
+        return unmeasured(f"{why}: traces of all ranks would show it")
+    spread_text, limit_text = (f"{float(np.exp(one) - 1):.1%}" for one in (seen.outliers.spread, seen.outliers.limit))
     if seen.outliers.spread > UNLIKE:
         fault_class = "unlike_machines"
         text = f"the workers differ by {spread_text} and more for the same work, steadily, and none stands apart: unlike machines"
@@ -50,9 +55,16 @@ def _healthy(seen: Situation) -> Finding:
     else:
         fault_class = "even_pace"
         workers = f"{len(seen.table.workers):,}"
-        text = f"no worker of {workers} takes longer than its peers, beyond {spread_text}, or longer than before"
+        text = f"no worker of {workers} takes {limit_text} longer than its peers, the least that shows, or longer than before"
     shown = evidence_of(seen.table.workers[0], text)
-    return finding(fault_class, "healthy", "none", evidence=with_costs(seen, shown), rejected=latent)
+    missing = ("more steps would show whether a worker is slower by less",) if seen.outliers.limit > UNSEEN else ()
+    return finding(fault_class, "healthy", "none", evidence=with_costs(seen, shown), rejected=latent, missing=missing)
+
+
+def _without_trace(seen: Situation) -> list[int]:
+    """Return the ranks that the job has and of which there is no trace; none where no record states how many it has."""
+    traced = {worker.rank for worker in seen.table.workers}
+    return [rank for rank in range(seen.topology.world_size or 0) if rank not in traced] if None not in traced else []
 
 
 def _latent(seen: Situation, number: int) -> Suspect:

@@ -6,7 +6,7 @@ Only durations are compared between workers: their clocks may differ, and an ori
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -49,7 +49,7 @@ class Worker:
     dp: int
     pp: int
     model: str
-    source: str
+    source: str = field(compare=False)  # of its first record: a rank may have a file for each of its steps
     cp: int = -1  # context parallel ranks have unlike shares of a sequence
 
     @property
@@ -126,6 +126,25 @@ def tabulate(records: Sequence[OpTimings]) -> OpTable:
             parts[name].append(column)
     units = {record.unit for record in records}
     return _ordered(tuple(workers), tuple(names), parts, "s" if units <= {"s"} else "relative")
+
+
+def recorded_twice(records: Sequence[OpTimings]) -> str:
+    """Return which step of a rank two files have, as those of two runs do; "" where there is none."""
+    files: dict[int, dict[str, set[int]]] = {}
+    for record in records:
+        if record.rank is not None:
+            files.setdefault(record.rank, {}).setdefault(record.source, set())
+    several = {rank for rank, sources in files.items() if len(sources) > 1}
+    for record in records:
+        if record.rank in several:
+            files[record.rank][record.source] |= set(np.unique(_columns(record)["step"]).tolist()) - {-1}
+    for rank in sorted(several):
+        seen: dict[int, str] = {}
+        for source, steps in files[rank].items():
+            if again := sorted(steps & seen.keys()):
+                return f"rank {rank} has step {again[0]} in {seen[again[0]]} and in {source}"
+            seen.update(dict.fromkeys(steps, source))
+    return ""
 
 
 def _columns(record: OpTimings) -> dict[str, NDArray[np.generic]]:

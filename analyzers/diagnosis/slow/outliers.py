@@ -26,7 +26,9 @@ class Outliers:
     """``slow``: workers above their peers. ``open``: those of which one is, and the evidence does not decide which.
 
     ``excess``: the logarithm of how many times as long as the peers each worker takes. ``changed_at``: the index of the step
-    since which a worker has been slower than before, -1 for none. ``spread``: of the levels of all workers.
+    since which a worker has been slower than before, -1 for none. ``spread``: of the levels of all workers. ``limit``: the
+    logarithm of how many times as long as its peers a worker may take without standing out. ``unsure``: workers that take
+    longer than their own steps vary, but not by enough for as few workers as there are.
     """
 
     slow: Ints
@@ -34,6 +36,8 @@ class Outliers:
     excess: Floats
     changed_at: Ints
     spread: float
+    limit: float
+    unsure: Ints
 
 
 def find(levels: Levels, *, by_past_alone: bool = False) -> Outliers:
@@ -49,7 +53,9 @@ def find(levels: Levels, *, by_past_alone: bool = False) -> Outliers:
     level = _current(levels, changed_at)
     if by_past_alone:
         slow = changed & (2 * np.count_nonzero(changed) < len(level))
-        return Outliers(np.flatnonzero(slow), (), np.where(slow, size, 0.0), changed_at, wide)
+        return Outliers(
+            np.flatnonzero(slow), (), np.where(slow, size, 0.0), changed_at, wide, LEAST_CHANGE_ALONE, levels.peers[:0]
+        )
     above = compared & (level > bound)
     above |= changed & (level > np.maximum(LEAST, TIMES_BOTH * np.hypot(wide, levels.noise)))
     open_sets = []
@@ -62,7 +68,10 @@ def find(levels: Levels, *, by_past_alone: bool = False) -> Outliers:
             above[members] = False
             open_sets.append(undecided)
     excess = np.where(above, _excess(levels, level, above), 0.0)
-    return Outliers(np.flatnonzero(above), tuple(open_sets), excess, changed_at, wide)
+    limit = float(np.max(bound[compared & np.isfinite(levels.level)], initial=LEAST))
+    least = np.hypot((TIMES + TIMES_ALONE / max(count - 1, 1)) * wide, TIMES * levels.noise)
+    unsure = np.flatnonzero(compared & ~above & (level > np.maximum(least, LEAST_CHANGE_ALONE)))
+    return Outliers(np.flatnonzero(above), tuple(open_sets), excess, changed_at, wide, limit, unsure)
 
 
 def _current(levels: Levels, changed_at: Ints) -> Floats:

@@ -73,6 +73,13 @@ class Pipeline:
         found = table.workers[worker]
         return self.stages.index(found.pp), worker if self.anonymous else self.replicas.index(found.dp)
 
+    def stalled(self, table: OpTable, worker: int) -> float:
+        """Return for how many seconds the host of a worker stalls, or those of all for -1."""
+        if worker < 0:
+            return float(sum(array.sum() for array in self.stalls))
+        stage, replica = self.place(table, worker)
+        return float(self.stalls[stage][:, :, replica].sum())
+
     def slowdown(self, seconds: tuple[Floats, ...], since: int = 0) -> float:
         """Return how many times as long the steps from one on take as they would with these durations."""
         return float(self.base[since:].sum() / max(float(self.step_seconds(seconds)[since:].sum()), 1e-300))

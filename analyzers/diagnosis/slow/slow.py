@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from analyzers.diagnosis.slow import situation
 from analyzers.diagnosis.slow.kinds import findings, unmeasured
-from analyzers.diagnosis.slow.op_table import tabulate
+from analyzers.diagnosis.slow.op_table import recorded_twice, tabulate
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
@@ -35,6 +35,9 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
         )
         return
     if not rows:
+        return
+    if twice := recorded_twice(records):
+        yield unmeasured(f"{twice}: traces of two runs are not compared: give those of one")
         return
     seen = situation.measure(tabulate(records), topology)
     if seen is None:

@@ -117,14 +117,16 @@ def slow_links(seen: Situation) -> Iterator[Finding]:
 
 def stalled_hosts(seen: Situation) -> Iterator[Finding]:
     """Yield that hosts stall: one, by its loader or for what the trace does not have; or all and any, in pauses."""
-    if seen.costs is None or seen.costs.stalls < WORTH:
+    if seen.costs is None or seen.pipeline is None or seen.costs.stalls < WORTH:
         return
     number, alone = seen.costs.stalled
-    filler, kind = stalls.filled_by(seen.table)
+    one_host = number >= 0 and np.log(alone) > ONE_HOST * np.log(seen.costs.stalls)
+    stalled = seen.pipeline.stalled(seen.table, number if one_host else -1)
+    filler, kind = stalls.filled_by(seen.table, number if one_host else -1, stalled)
     price = f"without that a step would be {percent(seen.costs.stalls)} shorter"
     filled = f", in {filler} for the most part" if filler else ""
     cause: Cause
-    if number >= 0 and np.log(alone) > ONE_HOST * np.log(seen.costs.stalls):
+    if one_host:
         worker = seen.table.workers[number]
         why = f"the host of {worker.name} lets its device wait in every step{filled}; {price}"
         suspect = suspect_of(worker, DOUBTFUL, why, node_of(seen, number))

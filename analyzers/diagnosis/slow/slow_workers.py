@@ -164,6 +164,17 @@ def open_sets(seen: Situation) -> Iterator[Finding]:
         )
 
 
+def unsure_workers(seen: Situation) -> Iterator[Finding]:
+    """Yield a worker that took longer than its peers, and whose steps vary so much that chance may have done that."""
+    for number in seen.outliers.unsure[:1].tolist():
+        worker, times = seen.table.workers[number], float(np.exp(seen.levels.level[number]))
+        text = f"{worker.name} took {times:.2f} times as long as its peers, and its steps vary so much that this may be chance"
+        shown = (evidence_of(worker, text),)
+        yield finding(
+            "slow_undecided", "slow", "unknown", evidence=shown, missing=("more steps would decide",), costs=times
+        )
+
+
 def slow_replicas(seen: Situation) -> Iterator[Finding]:
     """Yield replicas whose stages are all slow alike: machines that share something, or more work in every microbatch."""
     slow = outliers.slow_replicas(seen.table, seen.levels)

@@ -11,6 +11,7 @@ import numpy as np
 from analyzers.diagnosis.slow.op_table import COMMUNICATION, LOADER, PAUSE, Floats, Ints, Mask, OpTable, grouped_median
 
 NOTICEABLE = 0.05  # of the operation after it
+MOST_OF = 0.5  # of what a host stalls, for a loader or a pause to be what it does
 
 
 def before_each(table: OpTable, computes: Mask) -> Floats:
@@ -87,9 +88,13 @@ def _whole(table: OpTable, rows: Ints, place: Ints) -> Mask:
     return whole
 
 
-def filled_by(table: OpTable) -> tuple[str, int]:
-    """Return the pause or loader that takes most time: its name and its kind; "" where there is none."""
-    total = np.bincount(table.operation, table.seconds, len(table.operations))
+def filled_by(table: OpTable, number: int, stalled: float) -> tuple[str, int]:
+    """Return the pause or loader that takes most of the seconds that hosts stall: its name and its kind; "" where none does.
+
+    ``number``: the worker whose host stalls, -1 for all.
+    """
+    own = table.worker == number if number >= 0 else np.ones(len(table.worker), np.bool_)
+    total = np.bincount(table.operation[own], table.seconds[own], len(table.operations))
     candidates = [code for code, kind in enumerate(table.kinds) if kind in (PAUSE, LOADER) and total[code] > 0]
     best = max(candidates, key=lambda code: total[code], default=-1)
-    return ("", -1) if best < 0 else (table.operations[best], table.kinds[best])
+    return ("", -1) if best < 0 or total[best] < MOST_OF * stalled else (table.operations[best], table.kinds[best])

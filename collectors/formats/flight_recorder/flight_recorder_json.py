@@ -17,11 +17,14 @@ from collectors.records import FlightRecorderDump, Unread
 # is no proof: NCCL RAS writes it too, and no dump has it without pg_config.
 _CERTAIN = re.compile(rb'"(?:pg_config|pg_status|comm_lib_version|collective_seq_id|time_created_ns)"\s*:')
 _LIKELY = re.compile(rb'\A\s*\{\s*"(?:entries|version)"\s*:')
+_OF_A_PROFILER = re.compile(rb'"(?:distributedInfo|traceEvents)"\s*:')  # a profiler's trace describes the groups, too
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def _sniff(head: bytes, _source: str) -> int:
     if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return 0
+    if _OF_A_PROFILER.search(head):
         return 0
     return 100 if _CERTAIN.search(head) else 20 if _LIKELY.match(head) else 0
 
