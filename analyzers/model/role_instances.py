@@ -87,7 +87,7 @@ class Instance:
     phase: str | None = None
     phase_since: float | None = None
     weights: int | None = None
-    weights_since: float | None = None  # when it was first read with these, after it had others
+    given_at: tuple[float, ...] = ()  # when it was last read with other weights than before: the last two instants
     waiting_for: str | None = None
     waiting_since: float | None = None
     requests_running: int | None = None
@@ -149,7 +149,7 @@ class Instance:
         self.began_at = self.began_at or at
         self.seen_at, self.source = max(self.seen_at, at), record.source
         if self.weights is not None and record.weights not in (None, self.weights):
-            self.weights_since = at
+            self.given_at = (*self.given_at[-1:], at)
         for name in ("rank", "pid", "epoch", "state", "weights", "queue_depth", "lease_seconds"):
             if (value := getattr(record, name)) is not None:
                 setattr(self, name, value)

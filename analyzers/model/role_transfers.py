@@ -27,24 +27,28 @@ def held_up(look: Look) -> Iterator[Stall]:
     moves = any(map(look.moves, serving(look.instances)))
     for role in sorted({one.role for one in serving(look.instances)} - {one.role for one in trainers}):
         members = look.waits.of_role(role)
-        given_at = max((one.weights_since or 0.0 for one in members if one.weights == newest), default=0.0)
-        waits = {one.seat: min(_in_sync(look, one), look.now - given_at) for one in members}
+        last = max((one.given_at[-1] for one in members if one.given_at), default=0.0)
+        twice = max((one.given_at[0] for one in members if len(one.given_at) > 1), default=0.0)
+        syncs = {one.seat: _in_sync(look, one) for one in members}
+        passed = {seat for seat, seconds in syncs.items() if twice >= look.now - seconds}  # others had their turn again
+        waits = {seat: s if seat in passed else min(s, look.now - last) for seat, s in syncs.items()}
         late = [one for one in members if waits[one.seat] >= look.bounds.sync_seconds]
         sure = [one for one in late if newer(newest, one.weights) and _is_empty(look, one)]
         stuck = sure or [one for one in late if one.weights is None and not moves]
-        served = sum(one.weights == newest for one in members)
-        sender = _sender(look, sure)
-        apart = (
-            len({one.node for one in sure if one.node}) > 1
-        )  # what keeps several machines waiting is not with one of them
-        few = bool(sure and served and 2 * len(sure) <= len(members))
-        if few and (sender is None or not apart):
+        if not stuck:
+            continue
+        base = max((one.weights for one in sure if one.weights is not None), default=None)
+        served = sum(newer(one.weights, base) for one in members)
+        sender, apart = _sender(look, sure), len({one.node for one in sure if one.node}) > 1
+        others = len(trainers) == 1 and any(one.seat in passed for one in sure)
+        # What keeps several machines waiting is not with one of them, unless who sends to them sends to others.
+        if served and 2 * len(sure) <= len(members) and (sender is None or not apart or others):
             for one in sure[:MOST_NAMED]:
                 seconds = waits[one.seat]
                 why = f"it waits for weights for {seconds:.0f} s, and {served} others of its role have them"
                 yield look.stall("weight_sync_still", one, look.now - seconds, 0.75, why)
-        elif stuck and trainers:
-            strength = 0.8 if sender is not None and apart else 0.7 if sure else 0.4
+        elif trainers:
+            strength = 0.8 if sender is not None and apart and not served else 0.7 if sure else 0.4
             seconds = max(waits[one.seat] for one in stuck)
             yield from _not_sent(look, stuck, [sender] if sender is not None else trainers, strength, seconds)
 

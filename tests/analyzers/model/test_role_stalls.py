@@ -189,6 +189,25 @@ def test_weights_that_go_to_one_after_another_are_on_their_way() -> None:
     assert named(one_after_another(300.0)) == [("weight_sync_still", "rollout", "3")]
 
 
+@pytest.mark.parametrize("stuck", ["3", "23"])
+def test_those_that_are_passed_over_again_and_again_are_named(stuck: str) -> None:
+    """Their peers get every version from the one trainer, which sends: it is not at fault, and they wait since the first."""
+    waits = {**FETCHES, "waiting_for": "trainer 0", "phase_since": 100.0, "still_from": 100.0}
+    changes = {("rollout", number): {**GENERATES, "phase": "generate"} for number in "0123" if number not in stuck}
+    every = scene({**changes, **{("rollout", number): waits for number in stuck}, ("trainer", "0"): TRAINED})
+
+    def version(one: RoleState) -> int:
+        return 7 + max(0, int((one.at or 0.0) - START - 50.0) // 100)
+
+    records = [
+        msgspec.structs.replace(one, weights=version(one) + (one.role == "trainer"))
+        if one.role == "trainer" or (one.role == "rollout" and one.instance not in stuck)
+        else one
+        for one in every
+    ]
+    assert named(records) == [("weight_sync_still", "rollout", number) for number in stuck]
+
+
 def test_who_waits_behind_a_transfer_is_counted() -> None:
     """Four rollouts wait for weights, the other trainer and the controller for their experience."""
     (found,) = stalls(scene(rollouts({**FETCHES, "waiting_for": "trainer 0"}) | TRAINERS))
