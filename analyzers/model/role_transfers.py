@@ -39,7 +39,8 @@ def held_up(look: Look) -> Iterator[Stall]:
             continue
         base = max((one.weights for one in sure if one.weights is not None), default=None)
         served = sum(newer(one.weights, base) for one in members)
-        sender, apart = _sender(look, sure), len({one.node for one in sure if one.node}) > 1
+        sender, nodes = _sender(look, sure), {one.node for one in sure}
+        apart = len(nodes) > 1 or (None in nodes and len(sure) > 1)
         others = len(trainers) == 1 and any(one.seat in passed for one in sure)
         # What keeps several machines waiting is not with one of them, unless who sends to them sends to others.
         if served and 2 * len(sure) <= len(members) and (sender is None or not apart or others):
@@ -48,7 +49,8 @@ def held_up(look: Look) -> Iterator[Stall]:
                 why = f"it waits for weights for {seconds:.0f} s, and {served} others of its role have them"
                 yield look.stall("weight_sync_still", one, look.now - seconds, 0.75, why)
         elif trainers:
-            strength = 0.8 if sender is not None and apart and not served else 0.7 if sure else 0.4
+            certain = sender is not None and len(nodes - {None}) > 1 and not served
+            strength = 0.8 if certain else 0.7 if sure else 0.4
             seconds = max(waits[one.seat] for one in stuck)
             yield from _not_sent(look, stuck, [sender] if sender is not None else trainers, strength, seconds)
 

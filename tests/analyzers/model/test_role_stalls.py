@@ -334,7 +334,7 @@ def test_one_out_of_memory_beside_a_role_that_grew() -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize(
-    "lost", ["tokens_total", "steps_total", "renewed_at", "answers", "requests_running", "weights", "phase"]
+    "lost", ["tokens_total", "steps_total", "renewed_at", "answers", "requests_running", "weights", "phase", "node"]
 )
 def test_less_evidence_is_never_bolder(name: str, lost: str) -> None:
     """Without one field in every reading a claim is no stronger, and of no instance that was not named before."""
