@@ -1,6 +1,7 @@
 """Open MPI's, PRRTE's and Horovod's words about lost daemons, aborts and stalled ranks.
 
-Formats: Open MPI 3 to 5, PRRTE 2 and 3 (their help files), Horovod 0.15 to 0.28 (``stall_inspector.cc``, ``safe_shell_exec``).
+Formats: Open MPI 3 to 5, PRRTE 2 and 3 (their help files), MPICH's abort, ALPS, PALS and jsrun, Horovod 0.15 to 0.28
+(``stall_inspector.cc``, ``safe_shell_exec``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,24 @@ SHAPES = (
         "exit",
         first=True,
     ),
+    shape(
+        "application called MPI_Abort(",
+        r"application called MPI_Abort\(.{1,60}, (?P<exit>-?\d{1,3})\) - process (?P<rank>\d{1,7})",
+        "exit",
+        first=True,
+    ),
+    shape(
+        " died from signal ",
+        r"^(?P<node>[\w.-]{1,253}): rank (?P<rank>\d{1,7}) died from signal (?P<signal>\d{1,2})\b",
+        "exit",
+    ),
+    shape(
+        "(first noticed rank ",
+        r"One or more process \(first noticed rank (?P<rank>\d{1,7})\) terminated with signal (?P<signal>\d{1,2})\b",
+        "exit",
+        first=True,
+    ),
+    shape("OOM killer terminated", r"\bApid \d{1,12}: (?P<message>OOM killer terminated this process)", "oom_kill"),
     shape("connect() to ", r"connect\(\) to (?P<host>[\w.:%-]{1,253}) failed: " + UNREACHED, "network_error"),
     shape(
         "was unable to ",

@@ -146,6 +146,15 @@ SHAPES = (
         r"ssh: connect to host (?P<host>\S{1,253}) port (?P<port>\d{1,5}): " + UNREACHED,
         "network_error",
     ),
+    *(
+        shape(word, r"^" + word + r"(?:address )?(?P<host>[\w.:%-]{1,253}).{0,40}?: " + UNREACHED, "network_error")
+        for word in ("nc: connect to ", "telnet: connect to ")
+    ),
+    shape(
+        "Unreachable",
+        r"^From (?P<host>[\w.:-]{1,253})(?: \(\S{1,60}\))? icmp_seq=\d{1,9} (?P<code>Destination (?:Host|Net) Unreachable)",
+        "network_error",
+    ),
     shape("Call to recv", _CALL + UNREACHED, "network_error"),
     shape("Call to send", _CALL + UNREACHED, "network_error"),
     shape("exceeded timeouts (", r"socket\w{1,20}: (?P<code>exceeded timeouts) \(\d{1,6}\)", "network_error"),
