@@ -162,7 +162,7 @@ BLOCKS = (
     ),
     Block(
         "Remapped Rows",
-        re.compile(r"^\s{1,12}Remapped Rows\s*$"),
+        re.compile(r"^\s{0,12}Remapped Rows\s*$"),
         (re.compile(r"\s{4,20}(?P<message>(?:Pending|Remapping Failure Occurred)\s{1,40}: Yes)\s*$"),),
         "diagnostic_failed",
         closes="first",
