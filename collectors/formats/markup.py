@@ -7,7 +7,7 @@ import re
 
 MAX_CHARACTERS = 8192
 _BULLET = r"(?:[-*•] {1,4}|\d{1,2}[.)] {1,4})?"
-_CODE = re.compile(r"\s{0,8}" + _BULLET + r"(`{1,3}) ?(?P<line>[^`]{8,}?) ?(?:\1)?\s*$")
+_CODE = re.compile(r"\s{0,8}" + _BULLET + r"`{1,3}(?P<line>[^`]{8,})`{0,3}")
 _STAMPED = (  # what a log's line begins with, and no sentence: a bullet or a quotation mark before it is a thread's
     r"\[\s{0,8}\d{1,10}\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d |\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|"
     r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\[rank\d{1,6}\]:|[\w.-]{1,64}:\d{1,8}:\d{1,8} \[\d{1,3}\] |NVRM: Xid \("
@@ -33,8 +33,8 @@ def unmarked(text: str) -> str:
         text = text[reply.end() :]
     if text.lstrip()[:1] == "<" and (tags := _TAGS.match(text)):
         text = text[tags.end() :]
-    if "`" in text and (code := _CODE.match(text)):
-        return code["line"]
+    if "`" in text and (code := _CODE.fullmatch(text.rstrip())):
+        return code["line"].strip()
     if (first := text.lstrip()[:1]) and first in "-*•\"'“‘" and (marked := _MARKED.match(text)):
         return text[marked.end() :].rstrip("\"'”’")
     return text
