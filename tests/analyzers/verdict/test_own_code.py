@@ -71,10 +71,11 @@ def test_a_stopped_rank_is_its_machines_and_is_continued_first() -> None:
     """State T is its process's own: what its stack shows says nothing, and whoever stopped it can let it go on."""
     rows = [
         ProcessState(
-            node=NODE, job="mlp", rank=CULPRIT, pid=100 + CULPRIT, state="T", at=AT + 10.0 * number, boot_id="b",
-            source="agent",
+            node=NODE, job="mlp", rank=rank, pid=100 + rank, state="T" if rank == CULPRIT else "S", at=AT + 10.0 * number,
+            boot_id="b", source="agent",
         )
         for number in range(6)
+        for rank in (CULPRIT, (CULPRIT + 1) % 4)
     ]  # fmt: skip
     verdict = seen(*rows)
     page = said(verdict)
