@@ -18,7 +18,7 @@ from analyzers.incidents.recurrence import note_standstill
 from analyzers.incidents.shedding import count_evidence, shed_evidence, shed_evidence_of_jobs
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, ROLES_LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.incident import Incident
-from collectors.records import LogEvent, Placement, Record, RoleState, directory_sender, is_directory
+from collectors.records import LogEvent, Placement, Record, RoleState, Steps, directory_sender, is_directory
 
 MARK_SECONDS = 10.0
 MOST_JOBS_ON_A_NODE = 64  # attempts: a new one replaces one that has ended; further ones are left out
@@ -78,7 +78,7 @@ def _concern(state: EngineState, key: JobKey, event: Received) -> None:
     """Apply a batch to an attempt: what of it concerns that, and its node may say."""
     records = list(_concerning(state.hosting[key[0]], event, key))
     if len({job for job, _attempt in state.jobs_on[event.node]}) > 1:  # whose log it was is not known
-        records = [record for record in records if record.job is not None or not isinstance(record, LogEvent)]
+        records = [record for record in records if record.job is not None or not isinstance(record, LogEvent | Steps)]
     for why in state.jobs[key].take(event, records):
         _note(state, event, key[0], why)
     state.changed.add(key)

@@ -63,6 +63,11 @@ class _Owner:
         jobs = {(process.job, process.attempt) for process in self.processes}
         return self.processes[0] if len(jobs) == 1 else None
 
+    @property
+    def several_jobs(self) -> bool:
+        """Whether processes of several jobs write it."""
+        return len({process.job for process in self.processes}) > 1
+
 
 @dataclass(frozen=True, slots=True)
 class _Log:
@@ -210,7 +215,9 @@ class JobLogs:
         for steps in block.decode(log.steps):
             if isinstance(steps, Steps):
                 rank = steps.rank if steps.rank is not None else self._rank_of(*next(places), owner, log)
-                yield from self._steps(msgspec.structs.replace(steps, rank=rank), shift, chunk, owner)
+                of_rank = msgspec.structs.replace(steps, rank=rank)
+                if not self._is_nobodys(of_rank, owner):
+                    yield from self._steps(of_rank, shift, chunk, owner)
         if log.phase is not None and owner.rank is not None:
             began_at = chunk.written_at if log.phase[1] is None else log.phase[1] + shift
             yield self._placed(_phase(chunk, owner.rank, log.phase[0], min(began_at, chunk.written_at)), owner)
@@ -285,16 +292,15 @@ class JobLogs:
         rank in a file that several jobs write would accuse each of them, and may be another program's.
         """
         found, elsewhere = [], 0
-        shared = len({process.job for process in owner.processes}) > 1
-        for event in block.decode(log.events):
-            if not isinstance(event, LogEvent):
+        for one in block.decode(log.events):
+            if not isinstance(one, LogEvent):
                 continue
-            rank = self._rank(event, owner, log)
-            if rank is None and (shared or self._is_elsewhere(event, owner)):
+            event = msgspec.structs.replace(one, rank=self._rank(one, owner, log))
+            if (event.rank is None and self._is_elsewhere(event, owner)) or self._is_nobodys(event, owner):
                 elsewhere += 1
                 continue
             line = int(event.source.rpartition(":")[2]) + chunk.first_line - 1
-            found.append(msgspec.structs.replace(event, source=f"{chunk.path}:{line}", rank=rank, node=None))
+            found.append(msgspec.structs.replace(event, source=f"{chunk.path}:{line}", node=None))
         return found[:MOST_EVENTS], elsewhere, max(0, len(found) - MOST_EVENTS)
 
     def _is_elsewhere(self, event: LogEvent, owner: _Owner) -> bool:
@@ -339,15 +345,25 @@ class JobLogs:
 
     def _placed(self, record: Record, owner: _Owner) -> Record:
         """Fill in the record's job as far as its rank, or the file's only job, determines it."""
+        having = self._having(record, owner)
+        process = next(iter(having), None) or owner.one
+        if process is None:
+            return record
+        one = len({each.role for each in having}) == 1  # a file of several roles' ranks of one number
+        role = process.role if one and process.rank == record.rank else None
+        return msgspec.structs.replace(record, job=process.job, attempt=process.attempt, role=role)
+
+    def _having(self, record: Record, owner: _Owner) -> list[TrainingProcess]:
+        """Return the processes of a record's rank, by its pid where that is theirs; none where they are of several jobs."""
         having = [each for each in owner.processes if each.rank == record.rank]
         pid = getattr(record, "pid", None)
         own = [each for each in having if pid is not None and pid in {each.pid, self.inner.get(each.pid)}]
-        process = next(iter(own or having), None) or owner.one
-        if process is None:
-            return record
-        one = len({each.role for each in own or having}) == 1  # a file of several roles' ranks of one number
-        role = process.role if one and process.rank == record.rank else None
-        return msgspec.structs.replace(record, job=process.job, attempt=process.attempt, role=role)
+        having = own or having
+        return having if len({each.job for each in having}) == 1 else []
+
+    def _is_nobodys(self, record: Record, owner: _Owner) -> bool:
+        """Whether several jobs write the file and nothing shows whose the line is: it may be another program's, too."""
+        return owner.several_jobs and not self._having(record, owner)
 
 
 def _astray(path: str) -> bool:

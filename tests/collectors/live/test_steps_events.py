@@ -84,7 +84,18 @@ def test_a_line_of_no_rank_in_a_file_of_two_jobs_is_nobodys(node: Node, tmp_path
     found = node.run(JobLogs(node.host), "steps")
 
     assert [(event.job, event.rank) for event in of(found, LogEvent)] == [("other", 1)]
+    assert of(found, Steps) == []
     assert ["1 events are of other nodes or jobs" in one.reason for one in of(found, Unread)] == [True]
+
+
+def test_a_rank_that_both_jobs_have_is_of_neither(node: Node, tmp_path: Path) -> None:
+    """Each counts its ranks from 0."""
+    log = tmp_path / "sweep.out"
+    append(log, "[rank0]: step 1 loss 0.5\n", node.clock.at - 60)
+    first, second = node.rank(0, pid=100, output=log), node.rank(0, pid=200, output=log)
+    node.host.processes = (first, replace(second, job="other"))
+
+    assert of(node.run(JobLogs(node.host), "steps"), Steps) == []
 
 
 def test_a_launchers_word_names_the_rank_by_pid(node: Node, tmp_path: Path) -> None:
