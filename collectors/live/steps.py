@@ -27,7 +27,7 @@ from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.piped_output import PipedOutput
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.live.sources.tailing import Chunk, Tails, key_of
+from collectors.live.sources.tailing import Chunk, Tails, key_of, zone_seconds
 from collectors.records import LogEvent, Record, RoleState, Steps, Unread, block, column_bytes
 from collectors.records.identity import shown_rank
 
@@ -39,9 +39,6 @@ MOST_COUNTS = 1024  # kept, of series whose lines give no step number
 MOST_PROCESSES = 4096  # kept, so that the last lines of ended processes have a rank
 HELD_BYTES = 1 << 16  # a traceback that begins in the last so many bytes may not be whole
 QUIET_SECONDS = 2.0  # a log without new bytes for so long holds whole tracebacks
-ZONE_SECONDS = 900.0  # the clocks of all time zones differ by quarters of an hour
-WIDEST_ZONE_SECONDS = 14 * 3600.0
-STALE_SECONDS = 30.0  # a stamp may be older than its file by so much
 UNREAD = (
     "no training process here writes its output into a file, itself or through a pipe, and no paths are given: write it into a"
     " file (`> FILE`, or `| tee FILE` as the job's user), name its logs in `paths` of [collector.steps], or start the job with"
@@ -268,7 +265,7 @@ class JobLogs:
 
     def _shift(self, chunk: Chunk, newest: float | None) -> float:
         """Return the seconds to add to a log's stamps, learned from lines just written and kept for the others."""
-        if chunk.key in self.shifts and (learned := _zone_seconds(chunk, newest)) is not None:
+        if chunk.key in self.shifts and (learned := zone_seconds(chunk, newest)) is not None:
             self.shifts[chunk.key] = learned
         return self.shifts.setdefault(chunk.key, 0.0)  # a first reading may hold yesterday's lines
 
@@ -395,12 +392,3 @@ def _not_sent(chunk: Chunk, elsewhere: int, over: int) -> Unread:
     parts += [f"{over:,} events are beyond the first {MOST_EVENTS:,} of this part"] if over else []
     reason = f"not sent: {'; '.join(parts)}; read the file itself with `faulthound diagnose FILE`"
     return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
-
-
-def _zone_seconds(chunk: Chunk, newest: float | None) -> float | None:
-    """Return the offset of the log's time zone, which no log states: the newest line was just written."""
-    if newest is None or chunk.left_out_bytes or chunk.behind:
-        return None
-    away = chunk.written_at - newest
-    whole = round(away / ZONE_SECONDS) * ZONE_SECONDS
-    return whole if abs(whole) <= WIDEST_ZONE_SECONDS and abs(away - whole) <= STALE_SECONDS else None

@@ -18,6 +18,9 @@ from typing import Any
 MOST_FILES = 256  # read in one run
 MOST_POSITIONS = 1024  # kept, also of closed files, which may come back
 MOST_LINE_BYTES = 1 << 16  # a longer line is given in pieces
+ZONE_SECONDS = 900.0  # the clocks of all time zones differ by quarters of an hour
+WIDEST_ZONE_SECONDS = 14 * 3600.0
+STALE_SECONDS = 30.0  # a stamp may be older than its file by so much
 HEAD_BYTES = 1024
 
 
@@ -154,6 +157,15 @@ def key_of(path: str) -> str | None:
 def key_in(status: os.stat_result) -> str | None:
     """Return the key of the regular file that a status is of, None for anything else."""
     return f"{status.st_dev}:{status.st_ino}" if stat.S_ISREG(status.st_mode) else None
+
+
+def zone_seconds(chunk: Chunk, newest: float | None) -> float | None:
+    """Return the offset of the log's time zone, which no log states: the newest line was just written."""
+    if newest is None or chunk.left_out_bytes or chunk.behind:
+        return None
+    away = chunk.written_at - newest
+    whole = round(away / ZONE_SECONDS) * ZONE_SECONDS
+    return whole if abs(whole) <= WIDEST_ZONE_SECONDS and abs(away - whole) <= STALE_SECONDS else None
 
 
 def _whole_lines(data: bytes, *, cut: bool) -> tuple[int, int]:
