@@ -15,6 +15,21 @@ _ADVICE = re.compile(
     r"(?i)\b(?:if (?:you|the|it|an?)|whenever|when (?:you|a|an)|for example|e\.g\.|such as|often|sometimes|usually)\b"
 )
 
+_KERNEL = r"[^\n]{0,80}(?:NVRM: |Xid |SXid |\[ {0,8}\d{1,9}\.\d{3,6}\] )"
+_TESTED = re.compile(
+    r"(?im)^[\W_]{0,8}(?:[\w-]{1,24} ){0,3}(?:inputs?|fixtures?|expected(?: output)?|test ?(?:data|cases?|lines?))[^\w\n]{0,6}:"
+    r"[\W_]{0,6}\n\s{0,8}(?:(?:```|~~~)\w{0,12}\n)?" + _KERNEL
+)
+_CHANGE = re.compile(
+    r"(?im)^[\W_]{0,4}this (?:PR|MR|(?:pull|merge) request|change|commit|patch)(?: also| now)? "
+    r"(?!(?:was|is|has|does|causes|breaks|crashes|hangs|fails|leads|results|seems)\b)[a-z]{2,14}s\b"
+)
+
+
+def is_of_tests(head: str) -> bool:
+    """Whether a text describes a change to a program, or shows what a test gives it, so that its kernel lines are examples."""
+    return _CHANGE.search(head) is not None or _TESTED.search(head) is not None
+
 
 def is_advice(head: str) -> bool:
     """Whether a text mostly consists of sentences that say what may happen: what it quotes happened to no job here."""

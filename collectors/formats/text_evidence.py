@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from collectors.formats import Input
-from collectors.formats.advice import is_advice
+from collectors.formats.advice import is_advice, is_of_tests
 from collectors.formats.job_log import attempts, log_marks, step_lines
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.job_log import MAX_EVENTS, MAX_SEGMENTS, JobLog
@@ -23,7 +23,7 @@ from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
-from collectors.formats.markup import margin_of, unmarked
+from collectors.formats.markup import is_literal, margin_of, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import HEADING, SmiLines
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
@@ -33,6 +33,7 @@ from collectors.records import KernelEvent, LogEvent, Record, Unread
 CHUNK_BYTES = 1 << 20
 LABEL_BYTES = 32
 MAX_ATTEMPTS = 64  # of one log; a job that is started again and again is judged by its newest
+MAX_WRAPPED = 8  # lines of one step that was broken into several
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
 _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
@@ -154,6 +155,7 @@ class _Reader:
         self.kernel_events = 0
         self.bare: list[tuple[int, KernelEvent]] = []  # of lines without a stamp: a job's texts may hold them
         self.at_line = 0
+        self.wrapped: list[tuple[int, str]] = []  # of a step's line that was broken, what came so far
         self.margin = margin_of(input.head.decode(errors="replace"))
 
     @property
@@ -163,7 +165,7 @@ class _Reader:
 
     def wants_next(self) -> bool:
         """Whether something is going on, so that the next line counts whatever its words are."""
-        return bool(self.job.open) or self.stacks.busy or self.kernel.busy or self.smi.busy
+        return bool(self.job.open) or self.stacks.busy or self.kernel.busy or self.smi.busy or bool(self.wrapped)
 
     def take_all(self, number: int, lines: list[bytes]) -> Iterator[Record]:
         """Read the lines of a chunk, of which ``number`` is the first."""
@@ -182,6 +184,7 @@ class _Reader:
                 and not mask & (KERNEL | STACK | ATTEMPT)
                 and not self.job.lost
                 and "\r" not in text
+                and not (text.endswith("|") and step_lines.is_wrapped(text))
             ):
                 self.late.add(number + at, text, is_number=not mask & NO_NUMBER)
                 continue
@@ -200,17 +203,23 @@ class _Reader:
 
     def _take(self, number: int, text: str, mask: int, words: tuple[str, ...]) -> Iterator[Record]:
         self.at_line = number
-        text = unmarked(text[self.margin :] if self.margin and text[: self.margin].isspace() else text)
+        if self.wrapped and not self._goes_on(number, text):
+            self._unwrap()
+        elif self.wrapped:
+            return
+        text = text[self.margin :] if self.margin and text[: self.margin].isspace() else text
+        literal = bool(mask & KERNEL) and is_literal(text)
+        text = text if literal else unmarked(text)
         if self.smi.busy or mask & SMI:
             if self.smi.feed(text):
                 return
             yield from self.smi.finished()
         of_program = any(mark in text for mark in OF_JOBS)
-        if mask & KERNEL and not of_program and self.kernel.might_take(text):
+        if mask & KERNEL and not of_program and not literal and self.kernel.might_take(text):
             split = kernel_times.split(text)
             yielded = list(self.kernel.feed(number, text))
             self.kernel_events += len(yielded)
-            if split.form:
+            if split.form and not self._of_tests:
                 yield from yielded
             else:
                 self.bare += [(number, event) for event in yielded]
@@ -223,6 +232,9 @@ class _Reader:
             return
         if mask & ATTEMPT:
             self._note_attempt(number, text)
+        if mask & STEP and text.endswith("|") and step_lines.is_wrapped(text):
+            self.wrapped = [(number, text)]
+            return
         if mask & STEP or self.job.quotes_texts:
             self.late.flush_of(text)
         if mask & NO_NUMBER:
@@ -231,6 +243,22 @@ class _Reader:
         for segment in before:
             self.job.take(number, segment, words)
         self.job.take(number, last, words, "".join(before))
+
+    def _goes_on(self, number: int, text: str) -> bool:
+        """Add a line to the step that was broken, if it is a part of it."""
+        before = self.wrapped[-1][1].rstrip()
+        if not before.endswith("|") or len(self.wrapped) >= MAX_WRAPPED or not step_lines.goes_on(text):
+            return False
+        self.wrapped.append((number, text))
+        return True
+
+    def _unwrap(self) -> None:
+        """Read the parts of a step's line as the line that they were."""
+        (number, _), *_ = self.wrapped
+        text = " ".join(part.strip() for _, part in self.wrapped)
+        self.wrapped = []
+        self.late.flush_of(text)
+        self.job.take(number, text)
 
     def _note_attempt(self, number: int, text: str) -> None:
         """Begin a new log where the job begins anew after a failure; of the earliest of very many attempts nothing is kept."""
@@ -264,12 +292,14 @@ class _Reader:
 
     def end(self) -> Iterator[Record]:
         """Yield what is left: the file ended, or a limit was reached."""
+        if self.wrapped:
+            self._unwrap()
         self.late.flush()
         jobs = (*self.earlier, self.job)
-        if self.bare and not self._advises:
+        if self.bare and not self._advises and not self._of_tests:
             yield from (event for line, event in self.bare if not any(job.runs.goes_on("", line) for job in jobs))
         yield from self.smi.finished()
-        yield from self.kernel.end()
+        yield from self.kernel.end() if not self._of_tests else ()
         yield from self.stacks.end()
         yield from self._of_jobs()
         if self.full:
@@ -281,6 +311,11 @@ class _Reader:
     def _advises(self) -> bool:
         """Whether the text is about jobs: it advises, or shows an interpreter's prompts."""
         return _PROMPT.search(self.input.head) is not None or is_advice(self.input.head.decode(errors="replace"))
+
+    @cached_property
+    def _of_tests(self) -> bool:
+        """Whether the kernel's lines in it are what a change to a program is tested with."""
+        return is_of_tests(self.input.head.decode(errors="replace"))
 
     def _of_job(self, text: str) -> bool:
         split = kernel_times.split(text)

@@ -32,7 +32,9 @@ STEP_COLUMNS: dict[str, str] = {
     "tokens_per_second": "<f8",
     "tflops": "<f8",
     "skipped": "<i1",  # 1: the optimizer skipped it (fp16 overflow)
-    "nan": "<i1",  # what was reported as NaN, which NaN above does not show: 1 the loss, 2 the gradient norm, 3 both
+    # What was reported as NaN, which NaN above does not show: 1 the loss, 2 the gradient norm, 3 both;
+    # 8: the step was taken with that norm.
+    "nan": "<i1",
 }
 """Columns of ``Steps.columns`` and their little-endian types; all have ``count`` values."""
 

@@ -41,6 +41,8 @@ CONNECTING = (
     "rendezvous",
 )
 TEXT_CHARACTERS = 240
+CLEANUP_SECONDS, CLEANUP_WITHIN_SECONDS = 15.0, 120.0
+"""So long after another process's failure a SIGKILL in a launcher's report is its own: torchrun asks for 30 s before it kills."""
 DEVICE_FAULTS = frozenset({"xid", "off_bus", "gpu_lost", "gpu_uncorrected"})
 _PCI = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
@@ -167,14 +169,25 @@ def classify(
 ) -> Iterator[tuple[str, LogEvent]]:
     """Yield each event with its kind, by what the others say: a kernel that gave up on a peer ends in a device's fault."""
     trapped = any(event.code == "trap" for event in events)
+    reported = [event for event in events if event.event == "torchrun_failure" and event.at is not None]
     lost_another = {event.peer for event in events if event.event == "worker_died" and event.peer}
     for event in events:
         kind = kind_of(event, table)
         if event.event == "worker_died" and event.node in lost_another:
             kind = "echo"  # it reports the end of another itself
+        if kind == "killed" and _is_cleanup(event, reported):
+            kind = "closing"
         if kind == "device_fault" and trapped and "unspecified launch failure" in f"{event.message} {event.text}":
             kind = "echo"
         yield "" if kind == "device_lost" and _is_the_kernels(event, kernel) else kind, event
+
+
+def _is_cleanup(event: LogEvent, reported: Sequence[LogEvent]) -> bool:
+    """Whether a launcher's report gives a SIGKILL an instant so long after another failure that the launcher sent it."""
+    if event.event != "torchrun_failure" or event.first or event.at is None:
+        return False
+    ago = (event.at - (one.at or 0.0) for one in reported if one.rank != event.rank)
+    return any(CLEANUP_SECONDS <= each <= CLEANUP_WITHIN_SECONDS for each in ago)
 
 
 def _is_the_kernels(event: LogEvent, kernel: Sequence[KernelEvent]) -> bool:

@@ -23,6 +23,10 @@ from collectors.records import STEP_COLUMNS, LogEvent, Steps
 
 MOST_RECORDS = 32_768
 TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps before, of which 20 must be known
+FEW_STEPS, STEADY = (
+    5,
+    2.0,
+)  # a jump in a short log: so many steps before and after it, and those before within so many times
 # An odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step.
 WITHIN = 3
 WARMED_UP = 1000  # at this step no loss scale is still sought: each overflow halves it
@@ -38,8 +42,10 @@ AT_ONCE = 0.55
 RECENT, RECENT_SECONDS = 10, 120.0  # steps and time in which the incident of a live job that recovered is judged
 # The first two as in the column ``nan``. ZERO: a norm that is NaN beside a loss of exactly 0; transformers leaves a loss that
 # is NaN out of the mean that it prints, which is 0 where there was no other.
-LOSS, NORM, ZERO = 1, 2, 4
-LASTS = LOSS | ZERO
+# APPLIED, also a bit of that column: the step was taken with such a norm, and no loss scale could be lowered for it.
+LOSS, NORM, ZERO, APPLIED = 1, 2, 4, 8
+OF_LOSS = LOSS | ZERO
+LASTS = OF_LOSS | APPLIED
 _ROW = np.dtype([
     ("step", "<i8"), ("numbered", "?"), ("at", "<f8"), ("loss", "<f8"), ("gradient_norm", "<f8"), ("odd", "<i1"),
     ("rank", "<i8"), ("record", "<i8"),
@@ -70,7 +76,7 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
         yield _blamed(made, broken, sound, topology, of_loss=_of_loss(at_onset, first_lines))
     else:
         spikes = list(_spikes(records, rows))
-        yield from spikes or (_passed(records, rows) if window.live else ())
+        yield from spikes or (_passed(records, rows) if window.live else _jump(records, rows))
 
 
 def _first_lines(window: Window, every: Sequence[Rows]) -> dict[int, int]:
@@ -95,7 +101,7 @@ def _first_lines(window: Window, every: Sequence[Rows]) -> dict[int, int]:
 
 def _of_loss(at_onset: Rows, first_lines: dict[int, int]) -> bool:
     """Whether it is a loss that is none, and not a norm alone, which is of all ranks' gradients."""
-    return bool(first_lines) or bool((at_onset["odd"] & LASTS).any())
+    return bool(first_lines) or bool((at_onset["odd"] & OF_LOSS).any())
 
 
 def _blamed(
@@ -137,7 +143,7 @@ def _rows(record: Steps, number: int) -> Rows:
     for name in ("step", "at", "loss", "gradient_norm"):
         rows[name] = values[name]
     rows["odd"] = (
-        (values["nan"] & (LOSS | NORM))
+        (values["nan"] & (LOSS | NORM | APPLIED))
         | np.isinf(rows["loss"]) * LOSS
         | np.isinf(rows["gradient_norm"]) * NORM
         | ((values["nan"] & NORM) > 0) * (rows["loss"] == 0.0) * ZERO
@@ -206,7 +212,7 @@ def _ranks(at_onset: Rows, onset: int, first_lines: dict[int, int]) -> tuple[lis
 
     A stage without a loss may print 0. A rank whose first line without a number is of a later step was sound at this one.
     """
-    lost = (at_onset["odd"] & LASTS) > 0
+    lost = (at_onset["odd"] & OF_LOSS) > 0
     at_first = {rank for rank, step in first_lines.items() if step == onset}
     # A norm is of all ranks' gradients: at the first step one rank's loss is enough to make it NaN for all.
     odd = lost if at_first or (lost & (at_onset["rank"] >= 0)).any() else at_onset["odd"] > 0
@@ -280,6 +286,23 @@ def _usual(before: NDArray[np.float64], value: float) -> float:
         if len(kept) < FEWEST or one <= TIMES * float(np.median(kept[-BEFORE:])):
             kept.append(one)
     return float(np.median(kept[-BEFORE:]))
+
+
+def _jump(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
+    """Yield the step since which the loss is many times what it was, and stays so: of a short log, steady until then."""
+    last = np.append(rows["step"][1:] != rows["step"][:-1], True)
+    known = rows[last][np.isfinite(rows[last]["loss"])]
+    losses = known["loss"]
+    if len(known) < 2 * FEW_STEPS or losses.min() <= 0:
+        return  # a loss about 0, as of a policy, has no scale of its own
+    high = losses > TIMES * float(np.median(losses[:FEW_STEPS]))
+    first = int(np.argmax(high))
+    usual = float(np.median(losses[:first])) if first else 0.0
+    steady = first >= FEW_STEPS and float(losses[:first].max()) <= STEADY * usual
+    if steady and len(known) - first >= FEW_STEPS and float(losses[first:].min()) > TIMES * usual:
+        size = f"{float(np.median(losses[first:])) / usual:.1f} times the median of the steps before, and stays so"
+        text = f"the loss is {float(losses[first]):.4g} {_where(known[first])}, {size}"
+        yield _finding("spike", _evidence(records, known[first], text))
 
 
 def _passed(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:

@@ -42,6 +42,9 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
         re.compile(r"\[\d+,(?P<rank>\d{1,7})\]<(?:stdout|stderr|stddiag)>:\s?"),  # mpirun
         re.compile(r"\[(?P<rank>\d{1,7})\]<(?:stdout|stderr)>:\s?"),  # horovodrun
         re.compile(r"\[(?P<pod>pod/[\w./-]{1,200})\]\s"),
+        re.compile(  # Determined: the container, and the rank where one is known
+            r"\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)\] [0-9a-f]{8} (?:\[rank=(?P<rank>\d{1,7})\] )?\|\| "
+        ),
         re.compile(_STAMPED + _PARALLEL + r"\]\s"),  # SGLang: coordinates, no rank of the job
         re.compile(_STAMPED + r"\]\s(?=\(\w|\[rank\d|\[PG |\[\d{3,9}\] |[\w.<>-]{1,253}:\d{1,9}:\d{1,9} \[)"),
         re.compile(r"\[\d{3,9}\]\s(?=\[(?:rank\d|PG |Rank \d|[EWIF]\d{3}))"),  # whose number it is, no line says

@@ -108,6 +108,8 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("local_rank", re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)"), _agent_failure),
     ("closing signal", re.compile(r"Sending process (?P<pid>\d+) closing signal (?:SIGTERM|SIGINT|SIGKILL)"),
      _plain("closing_signal", signal=15)),
+    ("forcefully exiting via", re.compile(r"Unable to shutdown process (?P<pid>\d+) via \S{1,20}, forcefully exiting via"),
+     _plain("closing_signal", signal=15)),
     ("sigkill_handler", re.compile(r"Killing subprocess (?P<pid>\d+)"), _plain("closing_signal", signal=15)),
     ("death signal", re.compile(
         r"Received (?:(?P<signal>15|1|2)|Signals\.(?P<death>SIG\w{2,5})) death signal, shutting down workers"),

@@ -25,7 +25,7 @@ MAX_INSTANT = 1e11  # UTC seconds; a later one is in milliseconds, or none
 
 @dataclass(slots=True)
 class Step:
-    """What one line reports of one step; NaN: nothing. ``nan``: 1 the loss is NaN, 2 the gradient norm, 3 both."""
+    """What one line reports of one step; NaN: nothing. ``nan``: 1 the loss is NaN, 2 the gradient norm, 3 both, 8 APPLIED."""
 
     layout: str
     step: int  # NO_NUMBER where the line gives none
@@ -47,6 +47,8 @@ class Step:
 
 _NUMBER = r"(?:np\.\w+\()?([-+]?(?:[\d.][\d,.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\)?"
 _MEGATRON = re.compile(r"\biteration\s+(\d{1,18})\s*/\s*\d+ \|")
+_WRAPPED = re.compile(r"\s{0,16}[a-z][\w ()/.-]{1,48}: {1,4}\S{1,24}\s{0,4}(?:\||$)")
+APPLIED = 8  # in ``nan``: the norm is NaN, and the step was taken at a loss scale of 1, which no overflow lowers
 _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)")
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
@@ -137,7 +139,7 @@ def _step(layout: str, number: str | int, values: Mapping[str, float], *, skippe
 _MEGATRON_NAMES = {
     "lm loss": "loss", "grad norm": "gradient_norm", "grad_norm": "gradient_norm", "train_step_timing in s": "seconds",
     "elapsed time per iteration (ms)": "milliseconds", "number of skipped iterations": "skipped",
-    "number of nan iterations": "nan",
+    "number of nan iterations": "nan", "loss scale": "scale",
 }  # fmt: skip
 """Megatron-LM's names of what it prints, and NeMo's."""
 
@@ -158,7 +160,20 @@ def _megatron(text: str) -> Step | None:
         values["seconds"] = values["milliseconds"] / 1000
     if values.get("nan", 0.0) > 0:
         values.setdefault("loss", math.nan)  # Megatron-LM prints no loss where no iteration had one
-    return _step("megatron", found[1], values, skipped=values.get("skipped", 0.0) > 0)
+    step = _step("megatron", found[1], values, skipped=values.get("skipped", 0.0) > 0)
+    if step.nan & 2 and values.get("scale") == 1.0 and values.get("skipped") == 0.0:
+        step.nan |= APPLIED
+    return step
+
+
+def is_wrapped(text: str) -> bool:
+    """Whether Megatron-LM's line goes on below: a terminal or a person broke it behind a bar."""
+    return text.rstrip().endswith("|") and "number of skipped" not in text and _MEGATRON.search(text) is not None
+
+
+def goes_on(text: str) -> bool:
+    """Whether a line is a further part of such a line."""
+    return _WRAPPED.match(text) is not None
 
 
 def _megatron_name(name: str) -> str | None:

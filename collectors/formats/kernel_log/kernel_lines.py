@@ -334,6 +334,11 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         r"INFO: task (.{1,64}):(\d{1,10}) blocked for more than (\d{1,7}) seconds",
         _hung_task,
     ),
+    (  # the line below it, where a paste begins there
+        ("hung_task_timeout_secs",),
+        r"\"echo 0 > /proc/sys/kernel/hung_task_timeout_secs\" disables this message",
+        _named("hung_task"),
+    ),
     (("segfault at", "general protection"), _FAULTED, _segfault),
     (("carrier",), _PORT + r": ([Ll]ost|[Gg]ained) carrier", _carrier),
     ((" Link ",), _NIC + _NAMED_PORT + _LINK_STATE, _driver_link),

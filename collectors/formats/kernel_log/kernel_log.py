@@ -31,12 +31,19 @@ _TRACE = re.compile(  # older kernels write the address first; ARM "[<80a8>] (ca
     r"^\s*(?:\[<[0-9a-f]{8,16}>\] )?(?:\([\w.]{1,100}\) from \[<[0-9a-f]{8,16}>\] \()?(?:\? )?"
     r"([A-Za-z_][\w.]{0,100})\+0x[0-9a-f]+/0x[0-9a-f]+\)?(?: \[(\w{1,40})\])?"
 )
+_CUT_FRAME = re.compile(
+    r"^\s*\[<[0-9a-f]{8,16}>\] (?:\? )?([A-Za-z_][\w.]{3,100})(?:\+0x[0-9a-f/x]{0,16})?$"
+)  # a paste's end
 _TRACE_HEAD = re.compile(
-    r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|[Tt]ainted|^\S.{0,40}\sD\s+[0-9a-fx ]{8,80}$"
+    r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|[Tt]ainted|^\S.{0,40}\sD\s+[0-9a-fx ]{8,80}$|"
+    r"^\s*(?:[0-9a-f]{8,16} ?){1,8}\s*$"  # words of the stack, which kernels before 4.11 print
 )
 _WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems of other machines first
-    ("nfs", re.compile(r"nfs|rpc_wait|xprt_")),
-    ("lustre", re.compile(r"lustre|ptlrpc|\bll_|osc_|cl_sync|cl_lock|ldlm_")),
+    ("nfs", re.compile(r"nfs|\brpc_|xprt_|\bsunrpc\b")),
+    (
+        "lustre",
+        re.compile(r"lustre|ptlrpc|\bll_|osc_|cl_sync|cl_lock|ldlm_|\b(?:obdclass|mgc|mdc|lmv|lov|osc|llite|lnet)\b"),
+    ),
     ("ceph", re.compile(r"ceph")),
     ("gpfs", re.compile(r"mmfs|gpfs|cxi")),
     ("cifs", re.compile(r"cifs|\bsmb2_")),
@@ -211,6 +218,8 @@ class Parser:
         if event is None:
             return
         if event.event == "hung_task":
+            if self.hung is not None and event.seconds is None:
+                return  # the second line of one report
             self.hung, self.hung_until, self.waits_for = event, number + TRACE_LINES, UNKNOWN_WAIT
             return
         self.last = event
@@ -221,9 +230,9 @@ class Parser:
         yield from self._release()
 
     def _trace(self, number: int, line: kernel_times.Line) -> Iterator[KernelEvent]:
-        frame = _TRACE.match(line.text)
+        frame = _TRACE.match(line.text) or _CUT_FRAME.match(line.text)
         if frame:
-            words = f"{frame[1]} {frame[2] or ''}"
+            words = " ".join(filter(None, frame.groups()))
             rows = (row for row, (_, pattern) in enumerate(_WAITS_FOR) if pattern.search(words))
             self.waits_for = min(self.waits_for, next(rows, UNKNOWN_WAIT))
         if number > self.hung_until or not (frame or _TRACE_HEAD.search(line.text)):

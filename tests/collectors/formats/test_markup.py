@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.formats.markup import unmarked
+from collectors.formats.markup import is_literal, unmarked
 
 LINE = "[ 4211.100200] NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=python, GPU has fallen off the bus."
 
@@ -37,3 +37,37 @@ def test_entities_are_letters_again() -> None:
 def test_what_stands_in_a_sentence_stays(text: str) -> None:
     """A quotation keeps its marks, by which it is known to be one."""
     assert unmarked(text) == text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '    "{}",',
+        "    ('{}', 79),",
+        '\t\t\tinput: "{}",',
+        '    "input": "{}",',
+        'line = "{}"',
+        "const line = `{}`;",
+        '\t{{"off the bus", "{}", 79}},',
+    ],
+)
+def test_a_string_of_a_program_s_source_is_known(line: str) -> None:
+    """An element of a list, a row or a field of a test's table, an assignment."""
+    assert is_literal(line.format(LINE))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        '"{}"',
+        "`{}`",
+        'time="2026-11-22T10:00:00Z" level=warn msg="{}"',
+        '{{"level": "warn", "line": "{}"}}',
+        '    "line": "{}",',
+        '{{"MESSAGE":"{}","PRIORITY":"3"}}',
+    ],
+)
+def test_a_line_of_a_log_is_no_string_of_a_program(line: str) -> None:
+    """A line that a person put between quotation marks, and what structured loggers print."""
+    assert not is_literal(line.format(LINE))

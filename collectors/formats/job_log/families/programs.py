@@ -65,6 +65,18 @@ SHAPES = (
         "traceback",
         exception="system_error",
     ),
+    shape(
+        "Resource temporarily unavailable [sys",
+        r"what\(\): {1,2}(?P<message>(?:\w{1,40}: )?Resource temporarily unavailable \[system:11\])",
+        "traceback",
+        exception="system_error",
+    ),
+    shape(
+        "hread creation failed: ",
+        r"^libgomp: (?P<message>Thread creation failed: Resource temporarily unavailable)",
+        "traceback",
+        exception="system_error",
+    ),
     *(
         shape(
             word,

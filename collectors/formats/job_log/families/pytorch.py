@@ -109,6 +109,19 @@ BLOCKS = (
         "collective_mismatch",
         closes="differ",
     ),
+    Block(  # torch tries IPv6 and then IPv4: only where both failed is it an end
+        "(errno: 98 - ",
+        re.compile(r"\[c10d\] The server socket has failed to (?:listen on|bind to) .{1,160}\(errno: 98 - "),
+        (
+            re.compile(
+                r".{0,60}\[c10d\] (?P<message>The server socket has failed to listen on any local network address)"
+            ),
+        ),
+        "traceback",
+        closes="first",
+        fields={"exception": "EADDRINUSE"},
+        within_lines=4,
+    ),
     Block(
         "Not all ranks joining",
         re.compile(r"Not all ranks joining collective[,:]? sequence number: (?P<sequence>\d{1,18})"),

@@ -156,6 +156,18 @@ SHAPES = (
         "evicted",
     ),
     shape("unresolvable CDI devices", r"(?P<message>unresolvable CDI devices .{1,160})", "evicted"),
+    shape(
+        "rror: pyxis: ",
+        r"(?:slurmd|slurmstepd|spank-(?:epilog|prolog)|srun): error: (?P<message>pyxis: (?:(?:mkdir|enroot|couldn't|failed|"
+        r"unable|could not|child|container start)\b).{1,200})",
+        "evicted",
+    ),
+    shape(
+        "spank: required plugin ",
+        r"error: (?P<message>spank: required plugin \S{1,80}: .{1,160})",
+        "evicted",
+    ),
+    shape("The node was low on compute", r"\bEvicted: The node was low on compute resources", "evicted"),
     shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
     shape("low on resource: ", r"The node was low on resource: (?:ephemeral-storage|inodes|pids)", "evicted"),
     shape("devices unavailable", r"requested number of devices unavailable for (?P<device>[\w./-]{1,80})", "evicted"),

@@ -38,6 +38,12 @@ SHAPES = (
         exception="ValueError",
     ),
     shape(
+        "Failed to update parameter online",
+        r"(?P<message>Failed to update parameter online: (?!.{0,200}(?:[Tt]imed out|[Cc]onnection|NCCL)).{1,200})",
+        "traceback",
+        exception="RuntimeError",
+    ),
+    shape(
         "No available memory for the cache",
         r"(?:(?P<exception>\w{1,40}Error): )(?P<message>No available memory for the cache.{0,100})",
         "traceback",
