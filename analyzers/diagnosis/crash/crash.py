@@ -26,6 +26,7 @@ from collectors.records import KernelEvent, LogEvent, Placement, ProcessState, S
 SYMPTOMS = frozenset({*OWN, *ECHOES, "preempted", "node_failure", "time_limit", "cancelled", "stuck"}) - {"exit"}
 """Kinds that may be the first symptom: a launcher's clean-up and its bare exit codes come after it."""
 MAX_REJECTED = 8
+PLUGIN = "plugin"  # a refusal's operation where a scheduler's plugin failed
 MAX_EVIDENCE = 12
 LEAST_STRENGTH = 0.05
 LOCAL = frozenset({"device_lost", "device_fault", "killed", "crashed"})
@@ -94,7 +95,8 @@ def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
     own = [failure for failure in scene.failures if failure.kind in SPOKEN]
     if lost := scene.events("node_failure"):
         yield _node_failure(scene, lost)
-    if refused := scene.events("refused"):
+    # What a plugin fails at, such as in an epilog, may come after the end: it explains none that speaks for itself.
+    if refused := [event for event in scene.events("refused") if not own or event.operation != PLUGIN]:
         yield _outside(scene, refused, "container_refused", 0.8, "the platform ended its container or refused it one")
         return
     if taken := scene.events("preempted"):

@@ -218,8 +218,8 @@ class Parser:
         if event is None:
             return
         if event.event == "hung_task":
-            if self.hung is not None and event.seconds is None:
-                return  # the second line of one report
+            if event.seconds is None and number < self.hung_until:
+                return  # the second line of a report
             self.hung, self.hung_until, self.waits_for = event, number + TRACE_LINES, UNKNOWN_WAIT
             return
         self.last = event

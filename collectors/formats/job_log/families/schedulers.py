@@ -161,11 +161,13 @@ SHAPES = (
         r"(?:slurmd|slurmstepd|spank-(?:epilog|prolog)|srun): error: (?P<message>pyxis: (?:(?:mkdir|enroot|couldn't|failed|"
         r"unable|could not|child|container start)\b).{1,200})",
         "evicted",
+        operation="plugin",
     ),
     shape(
         "spank: required plugin ",
         r"error: (?P<message>spank: required plugin \S{1,80}: .{1,160})",
         "evicted",
+        operation="plugin",
     ),
     shape("The node was low on compute", r"\bEvicted: The node was low on compute resources", "evicted"),
     shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
