@@ -251,7 +251,7 @@ class JobLog:
         line = self.last_line
         if (
             line is None
-            or any(found.event != "traceback" or found.exception for _, found in self.found)
+            or any(line.rank is None or found.event != "traceback" or found.exception for _, found in self.found)
             or self.runs.after(line.number)
             or self.last_number - line.number > LAST_WORDS_LINES
         ):
