@@ -224,8 +224,10 @@ def _first_exits(scene: Scene) -> list[Failure]:
     """
     # An accounting table's row is of the job, not of a process: without a rank it names none.
     exits = [failure for failure in scene.of_kinds("exit") if failure.rank is not None or failure.first]
+    own = [failure for failure in exits if failure.event and failure.event.exit_code not in {RAISED, None}]
     if any(failure.first and failure.kind != "exit" for failure in scene.failures):
-        return []
+        # A launcher a node has a first failure each: one that lost a peer is no answer to one that left with a code of its own.
+        return own if len(own) == 1 and own[0].first else []
     if any(failure.kind == "echo" and failure.rank is None for failure in scene.failures):
         exits = [failure for failure in exits if failure.event and failure.event.exit_code != RAISED]
     return [failure for failure in exits if failure.first] or exits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collectors.records import ProcessState, Record
+from collectors.records import LogEvent, ProcessState, Record
 from tests.support.crash_claims import died, echo, judged, named, only, raised
 
 
@@ -179,3 +179,19 @@ def test_a_lost_connection_of_an_unknown_rank_may_be_of_the_one_that_left() -> N
     (finding,) = judged([lost, died(0, 1, first=True, event="exit"), ended(1, 100.0, signal=15)])
 
     assert (finding.cause, finding.suspects) == ("unknown", ())
+
+
+def test_a_code_of_its_own_outranks_what_each_node_s_launcher_calls_first() -> None:
+    """Two launchers each report a first failure; one is of a rank that only lost its peer."""
+    first = LogEvent(
+        source="n1.log:9", node="node-1", rank=1, event="torchrun_failure", exit_code=3, first=True, at=100.1
+    )
+    other = LogEvent(
+        source="n2.log:9", node="node-2", rank=2, event="torchrun_failure", exit_code=1, first=True, at=101.8
+    )
+    story: list[Record] = [echo(0, 100.3), echo(2, 101.7), echo(3, 101.8), first, other]
+    story += [ended(1, 100.0, exit_code=3), ended(0, 100.1, signal=15), ended(2, 101.7, exit_code=1)]
+    story.append(ended(3, 101.7, signal=15))
+
+    finding = only(story)
+    assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (1,))
