@@ -77,7 +77,8 @@ def _keep(state: EngineState, event: Received) -> None:
 def _concern(state: EngineState, key: JobKey, event: Received) -> None:
     """Apply a batch to an attempt: what of it concerns that, and its node may say."""
     records = list(_concerning(state.hosting[key[0]], event, key))
-    if len({job for job, _attempt in state.jobs_on[event.node]}) > 1:  # whose log it was is not known
+    views = (state.jobs[one] for one in state.jobs_on[event.node] if one in state.jobs)
+    if len({view.job for view in views if view.processes.alive or not view.ended}) > 1:  # whose log it was is not known
         records = [record for record in records if record.job is not None or not isinstance(record, LogEvent | Steps)]
     for why in state.jobs[key].take(event, records):
         _note(state, event, key[0], why)

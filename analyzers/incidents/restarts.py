@@ -5,10 +5,11 @@ A launcher starts the next attempt within a second or two, before ends and logs 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.job_views.ending import STOPS, bad_ends
+from analyzers.incidents.job_views.ending import STOPS, TYPED, TYPED_SECONDS, bad_ends
 from analyzers.model.incident import Incident, Symptom
 
 READ_SECONDS = 60.0  # after the next attempt began: agents have read ends and logs by then
@@ -45,9 +46,13 @@ def befell_before(view: JobView) -> float:
 
     A person ends it and starts it again, and its last words are read when the next run is there already.
     """
-    former = [end for end in view.processes.former.values() if end.seen]
-    alone = {end.code for end in former} == {1} and len(former) > 1  # as after Ctrl-C
-    died = not alone and any(end.killed_by not in STOPS and not end.well for end in former)
+    former = [end for end in view.processes.former.values() if end.seen and not end.well]
+    together = {end.code for end in former} == {1} and len(former) > 1  # as after Ctrl-C
+    asked = (end.at - (TYPED_SECONDS if end.killed_by in TYPED else 0.0) for end in former if end.killed_by in STOPS)
+    asked_at = min(
+        asked, default=math.inf
+    )  # those that lose a peer, or do not leave when asked, end later in another way
+    died = not together and any(end.killed_by not in STOPS and end.at < asked_at for end in former)
     return 0.0 if died else view.run_began_at
 
 

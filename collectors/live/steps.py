@@ -179,7 +179,8 @@ class JobLogs:
                 )
                 key = None if elsewhere or _astray(path) else key_of(path)  # one of another node is for its agent
                 if key is not None and key not in known:
-                    all_or_one = (each for each in self.processes.values() if named.rank in {None, each.rank})
+                    here_now = self.host.training() or tuple(self.processes.values())  # earlier jobs' have ended
+                    all_or_one = (each for each in here_now if named.rank in {None, each.rank})
                     self.owners[key] = _Owner(named.rank, tuple(all_or_one))
                     yield key, (path, path)
 

@@ -130,9 +130,8 @@ def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
     A process that a signal ends at the end of a job that half of its ranks have left in good order dies of leaving, too.
     """
     left = left_before(window)
-    own = scene.of_kinds(*SPOKEN) or (
-        scene.of_kinds("killed", "crashed") if 2 * len(left) < len(scene.expected) else []
-    )
+    died = scene.of_kinds("killed", "crashed") if 2 * len(left) < len(scene.expected) else []
+    own = scene.of_kinds(*SPOKEN) or died
     if not left or own:
         return
     ranks = tuple(sorted(left))
@@ -220,13 +219,13 @@ def _transport(events: Sequence[LogEvent]) -> Failure:
 def _first_exits(scene: Scene) -> list[Failure]:
     """Of bare exit codes the first, for want of better; all where none is it, none where the first is an echo.
 
-    An echo of which the log shows no rank may be that of any rank that an exception ended.
+    An echo of which the log shows no rank may be that of any rank that an exception ended. A launcher a node has a first failure
+    each: one that lost a peer is no answer to one that left with a code of its own.
     """
     # An accounting table's row is of the job, not of a process: without a rank it names none.
     exits = [failure for failure in scene.of_kinds("exit") if failure.rank is not None or failure.first]
-    own = [failure for failure in exits if failure.event and failure.event.exit_code not in {RAISED, None}]
     if any(failure.first and failure.kind != "exit" for failure in scene.failures):
-        # A launcher a node has a first failure each: one that lost a peer is no answer to one that left with a code of its own.
+        own = [failure for failure in exits if failure.event and failure.event.exit_code not in {RAISED, None}]
         return own if len(own) == 1 and own[0].first else []
     if any(failure.kind == "echo" and failure.rank is None for failure in scene.failures):
         exits = [failure for failure in exits if failure.event and failure.event.exit_code != RAISED]

@@ -187,14 +187,24 @@ def _first(exits: Sequence[_Exit], rows: Sequence[ProcessState]) -> list[_Exit]:
 
 
 def _cleanup(one: _Exit, first: _Exit, rows: Sequence[ProcessState]) -> bool:
-    """Whether a SIGKILL comes so long after another process ended, or was last seen on its node, that it is a launcher's."""
-    seen: dict[int | None, float] = {}
+    """Whether a SIGKILL comes so long after another process ended, or was last seen on its node, that it is a launcher's.
+
+    One for memory is the kernel's. What left well is missed by none, and what began a minute apart is of another run.
+    """
+    if one.signal != KILL or _for_memory(one.row, rows):
+        return False
+    seen: dict[_Place, float] = {}
+    well = {(row.role, row.rank) for row in rows if row.state in {"X", "Z"} and row.exit_code == 0 and not row.signal}
     for row in rows:
-        if row.node == one.row.node and row.state not in {"X", "Z"}:
-            seen[row.rank] = max(row.at or 0.0, seen.get(row.rank, 0.0))
-    read_at = seen.pop(one.row.rank, 0.0)  # its agent read then: who was not seen for long before that was gone
+        place, began, own = (row.role, row.rank), row.started_at, one.row.started_at
+        same_run = began is None or own is None or abs(began - own) < LOOKED_SECONDS
+        if row.node == one.row.node and row.state not in {"X", "Z"} and place not in well and same_run:
+            seen[place] = max(row.at or 0.0, seen.get(place, 0.0))
+    read_at = seen.pop(
+        (one.row.role, one.row.rank), 0.0
+    )  # its agent read then: who was not seen for long before was gone
     gone = (at for at in seen.values() if at <= read_at - READ_SECONDS)
-    return one.signal == KILL and one.at - min(first.at, *gone, one.at) >= CLEANUP_SECONDS
+    return one.at - min(first.at, *gone, one.at) >= CLEANUP_SECONDS
 
 
 def _event(one: _Exit, *, first: bool, cleanup: bool, memory: bool | None) -> LogEvent:

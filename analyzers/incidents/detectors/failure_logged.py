@@ -72,19 +72,22 @@ def _fails(event: LogEvent) -> bool:
 def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> bool:
     """Whether the failure is fatal by its kind and something beside the log says so, or no step has followed it.
 
-    A job without steps goes on for all that is known, until a rank of it ends; its standstill is a symptom of its own.
+    A job without steps goes on for all that is known, until a rank of it ends, or no witness has moved for half a minute.
     """
     ends = view.ended.values()
     if ends and not view.processes.alive and all(end.well for end in ends):
         return False  # it may be another program's that writes into the same file
-    if event.event in FATAL:
-        if _is_backed(view, seen):
-            return True
-        if view.newest_step is None:
-            moved_at = max(view.waits.moved_at, view.traffic.moved_at or 0.0)
-            return now >= seen.at + UNMOVED_SECONDS and moved_at <= seen.at + UNMOVED_SECONDS / 2
+    if event.event in FATAL and _is_backed(view, seen):
+        return True
     if view.newest_step is None:
-        return any(end.at >= seen.at - SETTLED_SECONDS for end in ends)
+        if any(end.at >= seen.at - SETTLED_SECONDS for end in ends):
+            return True
+        read = view.witnesses
+        others = (view.traffic, read.switches, read.cpu, read.gpu, read.stacks)
+        moved_at = max(view.waits.moved_at, *(one.moved_at or 0.0 for one in others))
+        is_read = view.traffic.until > seen.at or any((one.read_at or 0.0) > seen.at for one in others[1:])
+        unmoved = now >= seen.at + UNMOVED_SECONDS and moved_at <= seen.at + UNMOVED_SECONDS / 2
+        return unmoved and (is_read or event.event in FATAL)
     # 2 × the median step time: the present step may have been about to end, and the next has had its time.
     allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
     return view.progress.until >= seen.at + allowed and (view.newest_step_at or 0.0) <= seen.at + allowed / 2
