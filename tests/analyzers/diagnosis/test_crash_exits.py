@@ -195,3 +195,17 @@ def test_a_code_of_its_own_outranks_what_each_node_s_launcher_calls_first() -> N
 
     finding = only(story)
     assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (1,))
+
+
+def test_a_kill_after_another_rank_left_well_is_no_clean_up() -> None:
+    """It had fewer steps to do: nothing asked its launcher to end the others."""
+    alive = [
+        ProcessState(source="process", rank=rank, pid=100 + rank, node="n", at=at, boot_id="b", state="S")
+        for rank in range(4)
+        for at in (80.0, 90.0, *((100.0, 110.0, 120.0, 130.0) if rank != 3 else ()))
+    ]
+    well = msgspec.structs.replace(ended(3, 95.0, exit_code=0), node="n")
+    killed = msgspec.structs.replace(ended(1, 132.0, signal=9), node="n")
+
+    findings = judged([*alive, well, killed], nodes=dict.fromkeys(range(4), "n"))
+    assert (1,) in [named(one) for one in findings]

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open
+from analyzers.incidents.restarts import befell_before
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
 from analyzers.model.verdict import Verdict
@@ -156,3 +158,19 @@ def test_an_incident_of_the_last_run_is_not_judged_by_the_next() -> None:
     assert not [record for record in records if isinstance(record, StackDump)]
     assert not [record for record in records if isinstance(record, LogEvent) and record.exception == "KeyError"]
     assert closed.ended
+
+
+@pytest.mark.parametrize(
+    "last", [(100.4, 1, None), (131.0, None, 9)], ids=["lost its peers", "did not leave when asked"]
+)
+def test_a_stop_that_ranks_leave_in_their_own_ways_opens_nothing_in_the_next_run(last: End) -> None:
+    """Those that were asked first show that it was a stop; what ends later is of it."""
+    stopped = {**dict.fromkeys(range(3), (100.0, *TERM)), 3: last}
+    words = log_event(100.3, rank=3, exception="RuntimeError", message="Connection closed by peer")
+    view = JobView("run", 0)
+    job = restarted(stopped, (125.0, words), attempt=0)
+    for at in (*range(0, 100, 10), 102.0, *range(110, 180, 10)):
+        batch = job.batch(0, at)
+        view.take(batch, list(batch.records))
+
+    assert befell_before(view) == view.run_began_at > 0.0
