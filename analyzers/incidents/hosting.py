@@ -50,7 +50,7 @@ LONE_SECONDS = 900.0  # for which fewer than half as many nodes do not take the 
 MOST_CLAIMANTS = 1 << 15  # nodes of one job
 LIVING = (ProcessState, Ring, StackDump, FlightRecorderDump, Steps, CollectiveTimings)
 ENDED = frozenset("XZ")
-NOBODY: frozenset[str] = frozenset()
+NO_NODES: frozenset[str] = frozenset()
 
 
 class Hosting:
@@ -292,7 +292,7 @@ class Hosting:
         name = _plain(node)
         if name in self._vouched or name in self._expected:
             return not any(ranks.on.get(other) for other in self._named.get(name, ()) if other != node)
-        known_at, known = self._known.get(self.attempt, (-inf, NOBODY))
+        known_at, known = self._known.get(self.attempt, (-inf, NO_NODES))
         if node in known:
             return True
         return known_at < ranks.start.began_at and ranks.start.lasts(at, sizes)

@@ -51,7 +51,7 @@ def befell_before(view: JobView) -> float:
     asked = (end.at - (TYPED_SECONDS if end.killed_by in TYPED else 0.0) for end in former if end.killed_by in STOPS)
     asked_at = min(
         asked, default=math.inf
-    )  # those that lose a peer, or do not leave when asked, end later in another way
+    )  # what loses a peer, or does not leave when asked, ends later in another way
     died = not together and any(end.killed_by not in STOPS and end.at < asked_at for end in former)
     return 0.0 if died else view.run_began_at
 

@@ -11,6 +11,7 @@ from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump, LogEvent, Placement, ProcessState, RasCommunicator, StackDump
 
+READ_AGAIN_SECONDS = 12.0  # within which an agent that goes on reads each process again
 _LOCAL_RANK = re.compile(r"(?:(?<![A-Za-z])LOCAL_RANK=|--local[-_]rank[= ])(\d{1,5})(?!\S)")
 _STORAGE = re.compile(
     r"nfs|rpc_wait_bit|rpc_execute|wait_on_page|folio_wait|io_schedule|lustre|ptlrpc|cl_sync|ll_file|fuse|ceph|gpfs|"

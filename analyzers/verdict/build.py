@@ -314,8 +314,8 @@ def has_gpus(window: Window, nodes: Collection[str]) -> bool | None:
     devices, looks = window.records_of(Device), window.records_of(CoverageReport)
     if any(one.type == "gpu" and (not nodes or one.node in nodes) for one in devices):
         return True
-    told = [one for look in looks if not nodes or look.node in nodes for one in look.collectors]
-    looked = [one for one in told if one.name == "gpu" and one.runs]
+    collectors = [one for look in looks if not nodes or look.node in nodes for one in look.collectors]
+    looked = [one for one in collectors if one.name == "gpu" and one.runs]
     return any(one.nothing < one.runs for one in looked) if looked else None
 
 

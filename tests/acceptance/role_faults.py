@@ -201,7 +201,7 @@ def main() -> int:
         target.parent.mkdir(exist_ok=True)
         said = recoveries(rows) if options.recovered else totals(rows, calm)
         found = provenance(command) | said | {"rows": rows} | ({} if options.recovered else {"healthy": calm})
-        target.write_text(json.dumps(found, indent=1) + "\n")
+        target.write_text(json.dumps(found, indent=1).replace(f"{REPOSITORY}/", "") + "\n")
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that still ends what was started
     with (

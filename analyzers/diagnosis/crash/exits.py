@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analyzers.model.processes import READ_AGAIN_SECONDS
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import LogEvent, ProcessState
@@ -27,7 +28,6 @@ LONGEST_DYING_SECONDS = 180.0  # what it killed between the two may have been th
 LEFT_SECONDS = (
     10.0  # within which ranks leave together: an exception or Ctrl-C takes that long to end one on a busy machine
 )
-READ_SECONDS = 12.0  # within which an agent reads a process again
 AFTER_SECONDS = 0.05  # what ended so much later ended after it
 RAISED = 1  # Python's code of any exception: of an own one, and of a lost connection
 
@@ -200,10 +200,9 @@ def _cleanup(one: _Exit, first: _Exit, rows: Sequence[ProcessState]) -> bool:
         same_run = began is None or own is None or abs(began - own) < LOOKED_SECONDS
         if row.node == one.row.node and row.state not in {"X", "Z"} and place not in well and same_run:
             seen[place] = max(row.at or 0.0, seen.get(place, 0.0))
-    read_at = seen.pop(
-        (one.row.role, one.row.rank), 0.0
-    )  # its agent read then: who was not seen for long before was gone
-    gone = (at for at in seen.values() if at <= read_at - READ_SECONDS)
+    # Its agent read then: what was not seen for long before was gone.
+    read_at = seen.pop((one.row.role, one.row.rank), 0.0)
+    gone = (at for at in seen.values() if at <= read_at - READ_AGAIN_SECONDS)
     return one.at - min(first.at, *gone, one.at) >= CLEANUP_SECONDS
 
 

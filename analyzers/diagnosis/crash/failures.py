@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS
 from analyzers.model.finding import Evidence
 from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
@@ -41,8 +42,7 @@ CONNECTING = (
     "rendezvous",
 )
 TEXT_CHARACTERS = 240
-CLEANUP_SECONDS, CLEANUP_WITHIN_SECONDS = 15.0, 120.0
-"""So long after another process's failure a SIGKILL in a launcher's report is its own: torchrun asks for 30 s before it kills."""
+CLEANUP_WITHIN_SECONDS = 120.0  # of another process's failure: later a SIGKILL in a launcher's report is another story
 DEVICE_FAULTS = frozenset({"xid", "off_bus", "gpu_lost", "gpu_uncorrected"})
 _PCI = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 

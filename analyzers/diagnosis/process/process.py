@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
-from analyzers.model.processes import Owners, in_files, ranked_rows
+from analyzers.model.processes import READ_AGAIN_SECONDS, Owners, in_files, ranked_rows
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import ProcessState
@@ -29,7 +29,6 @@ MAX_ABSENT_SHARE = 1 / 3
 OUT_OF_DATE_SECONDS = 90.0
 """An agent reports states every 10 s: one so much older than another rank's is of a node that no longer reports."""
 SAME_LOOK_SECONDS = 0.5
-READ_SECONDS = 12.0  # within which an agent reads a process again
 _DEAD = frozenset({"Z", "X"})
 _STOPPED, _BLOCKED = frozenset({"T", "t"}), frozenset({"D"})
 
@@ -99,7 +98,7 @@ def _others_ran(
     return any(
         found[-1].state not in states
         and any(row.state not in states and (row.at or 0.0) >= since - SAME_LOOK_SECONDS for row in found)
-        and not any(row.state in states and (row.at or 0.0) >= last.at - READ_SECONDS for row in found)
+        and not any(row.state in states and (row.at or 0.0) >= last.at - READ_AGAIN_SECONDS for row in found)
         for other, found in rows.items()
         if other not in held
     )

@@ -82,12 +82,10 @@ def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> 
     if view.newest_step is None:
         if any(end.at >= seen.at - SETTLED_SECONDS for end in ends):
             return True
-        read = view.witnesses
-        others = (view.traffic, read.switches, read.cpu, read.gpu, read.stacks)
-        moved_at = max(view.waits.moved_at, *(one.moved_at or 0.0 for one in others))
-        is_read = view.traffic.until > seen.at or any((one.read_at or 0.0) > seen.at for one in others[1:])
+        measured = [one for one in view.testimonies(now) if one.state != "unmeasured"]
+        moved_at = max((one.at or 0.0 for one in measured), default=0.0)
         unmoved = now >= seen.at + UNMOVED_SECONDS and moved_at <= seen.at + UNMOVED_SECONDS / 2
-        return unmoved and (is_read or event.event in FATAL)
+        return unmoved and (bool(measured) or event.event in FATAL)
     # 2 × the median step time: the present step may have been about to end, and the next has had its time.
     allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
     return view.progress.until >= seen.at + allowed and (view.newest_step_at or 0.0) <= seen.at + allowed / 2

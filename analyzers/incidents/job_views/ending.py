@@ -15,6 +15,7 @@ from typing import NamedTuple
 from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS, KILL, LEFT_SECONDS, LIMITS, TERMINATE
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
+from analyzers.model.processes import READ_AGAIN_SECONDS
 from collectors.records import LogEvent
 
 INTERRUPT = 2
@@ -31,7 +32,6 @@ SAID = {
     "terminated": "its launcher was asked to stop", "cancelled": "it was cancelled", "time_limit": "it reached its time limit",
     "preempted": "it was preempted",
 }  # fmt: skip
-SCANNED_SECONDS = 12.0  # after which an agent has looked again for a process that it did not find
 BEFORE_SECONDS = 30.0  # what is seen in the last seconds of a job that is ended is of its end
 MOST_OF_FOUR = 3  # of four ranks, ended by a limit's signal, show that the others got it too
 STOPPING_SECONDS = 600.0  # for which its last ranks may save what they have
@@ -140,7 +140,7 @@ def bad_ends(view: JobView) -> list[End]:
 
 def _is_confirmed(view: JobView, end: End) -> bool:
     node = view.nodes.get(end.node)
-    return not view.is_placed(end.rank) and node is not None and node.reported_until >= end.at + SCANNED_SECONDS
+    return not view.is_placed(end.rank) and node is not None and node.reported_until >= end.at + READ_AGAIN_SECONDS
 
 
 def _of_an_end(event: LogEvent) -> bool:

@@ -44,7 +44,7 @@ STUCK_SECONDS = 20.0  # in the kernel without any CPU time: a storage that stall
 HELD_SECONDS = 2.0  # a process that was stopped for less may have been stopped by a reader of its stack
 UNDER_WAY_SECONDS = 2.0  # a step may end this late after its job has lost a rank
 BEFORE_SECONDS = 60.0  # events this much older than the attempt are not of it: logs begin with old lines
-MOST_KNOWN = 4_096  # hosts that the next engine is told of
+MOST_KNOWN = 4_096  # hosts of an attempt that are stored for the next engine
 ORDINARY = frozenset({"nccl_warning", "nan"})
 SERIOUS = frozenset({
     "xid", "sxid", "off_bus", "mce", "panic", "kernel_bug", "soft_lockup", "hard_lockup", "rcu_stall", "aer", "mlx5",

@@ -7,6 +7,7 @@ from itertools import islice
 
 from analyzers.incidents.job_views.node import MOST_RANKS as MOST_RANKS_OF_A_NODE
 from analyzers.incidents.job_views.node import NodeView
+from analyzers.model.processes import READ_AGAIN_SECONDS
 from analyzers.model.roles import Numbering
 from collectors.records import Placement, ProcessState
 from collectors.records.identity import places, size_of
@@ -14,7 +15,6 @@ from collectors.records.identity import places, size_of
 ENDED = frozenset("XZ")
 STOPPED, STUCK = "T", "D"
 APART_SECONDS = 45.0  # between two readings of a process: over a longer span nothing is known of it
-READ_SECONDS = 12.0  # within which a process is read again
 MOST_RANKS = 1 << 17
 LARGEST_RANK = 1 << 30
 
@@ -122,8 +122,8 @@ class Processes:
         """Whether another rank was read running while this one was stopped: else a person may have stopped all of them."""
         others = (process for rank, process in self.by_rank.items() if rank != one.rank and rank not in self.ended)
         return self.alive < 2 or any(
-            any(one.since + READ_SECONDS < at <= one.until for at in process.ran_at)
-            and (process.stopped is None or process.stopped.until < one.until - READ_SECONDS)
+            any(one.since + READ_AGAIN_SECONDS < at <= one.until for at in process.ran_at)
+            and (process.stopped is None or process.stopped.until < one.until - READ_AGAIN_SECONDS)
             for process in others
         )
 
