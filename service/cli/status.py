@@ -71,7 +71,7 @@ def engine_line(engine: Row) -> str:
     """Return how the engine stands and how far it is behind."""
     behind = f"{engine['lag_seconds']:.0f} s behind what agents have sent"
     words = {
-        "working": "works", "standby": "stands by: another service on the same store works",
+        "working": "works", "standby": "stands by: it starts, or another service on the same store works",
         "silent": "DOES NOT REPORT: no incident opens or closes", "none": "NONE: this service runs none (FAULTHOUND_ENGINE)",
         "down": "DOWN: it is started again by itself; no incident opens or closes until then",
     }  # fmt: skip

@@ -126,6 +126,8 @@ def _jobs(session: Session, at: float, rate: FleetRate) -> list[JobStandbys]:
 
 def _why(size: SizeDocument, rate: RateDocument) -> str:
     """Return in one sentence where the number comes from."""
+    if not size.nodes:
+        return "no node has reported lately: there is nothing that a standby could replace"
     counted = f"{rate.failures:,} failure{'' if rate.failures == 1 else 's'} in {rate.node_days:,.0f} node-days"
     believed = f"{rate.prior_failures:,} in {rate.prior_node_days:,.0f}"
     source = f"{counted} of this fleet, and {believed} that are believed of any"

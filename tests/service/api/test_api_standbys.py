@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,6 +167,12 @@ def test_a_young_fleet_has_the_believed_rate(client: Client) -> None:
     }
     (job,) = found["jobs"]
     assert (job["job"], job["nodes"], job["spares"], job["missing"]) == (JOB, 3, 1, 0)
+
+
+def test_a_fleet_that_nobody_has_seen_is_given_no_number(tmp_path: Path) -> None:
+    """Without any node there is nothing to count by, and the sentence says so instead of a share of nothing."""
+    with served(tmp_path) as client:
+        assert client.get("/v1/fleet/standbys").json()["why"].startswith("no node has reported lately")
 
 
 def test_a_job_that_has_ended_needs_no_standbys(client: Client) -> None:

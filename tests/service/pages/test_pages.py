@@ -107,6 +107,15 @@ def test_the_first_page_says_what_goes_on(client: Client) -> None:
     assert {f"/incidents/{id}" for id in (ID, SILENT, CLOSED, FLEET)} <= set(found.all("a", "href"))
 
 
+def test_a_service_to_which_no_agent_reports_promises_nothing(tmp_path: Path) -> None:
+    """A green tick would say that somebody looked."""
+    with served(tmp_path) as client:
+        found = page(client, "/")
+
+    assert "Nothing is watched: no agent reports" in found.text
+    assert "✓" not in found.text
+
+
 def test_an_incidents_page_is_its_verdict(client: Client) -> None:
     """The culprit stands first, then why, what to do, the versions with what changed, the timeline and people's words."""
     found = page(client, f"/incidents/{ID}")

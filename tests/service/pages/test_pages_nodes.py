@@ -19,12 +19,12 @@ def client(running_service: Client) -> Client:
 
 
 def test_a_fleet_without_trouble_says_so(client: Client) -> None:
-    """Without nodes that are not fit the page is calm, and still has the standbys with their reason."""
+    """Without nodes that are not fit the page is calm, and says why no standby is asked for."""
     shown = client.get("/nodes").text
 
     assert '<body class="calm">' in shown
     assert "All are fit." in shown
-    assert "believed of any fleet" in shown
+    assert "nothing that a standby could replace" in shown
 
 
 def test_who_is_not_fit_is_shown_with_the_reason(client: Client) -> None:
