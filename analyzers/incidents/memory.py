@@ -22,6 +22,7 @@ from collectors.records import LogEvent, Placement, Record, RoleState, Steps, di
 
 MARK_SECONDS = 10.0
 MOST_JOBS_ON_A_NODE = 64  # attempts: a new one replaces one that has ended; further ones are left out
+LAST_WORDS_SECONDS = 30.0  # after the end of a job until its logs have been read: agents read them every five
 ENDED_SECONDS = 60.0  # agents report running jobs every ten
 
 
@@ -78,11 +79,18 @@ def _concern(state: EngineState, key: JobKey, event: Received) -> None:
     """Apply a batch to an attempt: what of it concerns that, and its node may say."""
     records = list(_concerning(state.hosting[key[0]], event, key))
     views = (state.jobs[one] for one in state.jobs_on[event.node] if one in state.jobs)
-    if len({view.job for view in views if view.processes.alive or not view.ended}) > 1:  # whose log it was is not known
+    writing = {view.job for view in views if _may_write(view, event.received_at)}
+    if writing and writing != {key[0]}:  # whose log it was is not known, or it is another's
         records = [record for record in records if record.job is not None or not isinstance(record, LogEvent | Steps)]
     for why in state.jobs[key].take(event, records):
         _note(state, event, key[0], why)
     state.changed.add(key)
+
+
+def _may_write(view: JobView, now: float) -> bool:
+    """Whether a job's logs may still grow: it runs, or its last words may not have been read yet."""
+    last_at = max((end.at for end in view.ended.values()), default=now)
+    return bool(view.processes.alive) or now <= last_at + LAST_WORDS_SECONDS
 
 
 def _take_roles(state: EngineState, event: Received) -> None:

@@ -209,3 +209,38 @@ def test_a_kill_after_another_rank_left_well_is_no_clean_up() -> None:
 
     findings = judged([*alive, well, killed], nodes=dict.fromkeys(range(4), "n"))
     assert (1,) in [named(one) for one in findings]
+
+
+@pytest.mark.parametrize(("counted", "found"), [(1, ["host_oom"]), (0, [])])
+def test_a_kill_for_memory_is_no_clean_up(counted: int, found: list[str]) -> None:
+    """One rank was gone for half a minute, as if its launcher had killed the other; but the kernel says that it did that."""
+    gone_at = {0: 132.0, 1: 101.0}
+    alive = [
+        ProcessState(
+            source="process", rank=rank, pid=100 + rank, node="n", at=at, boot_id="b", state="S", oom_kills_total=0
+        )
+        for rank, gone in gone_at.items()
+        for at in (80.0, 90.0, 100.0, 110.0, 120.0, 130.0)
+        if at < gone
+    ]
+    killed = msgspec.structs.replace(ended(0, 132.0, signal=9, oom_kills_total=counted), node="n")
+
+    findings = judged([*alive, killed], nodes=dict.fromkeys(range(2), "n"))
+    assert [one.fault_class for one in findings if one.suspects] == found
+
+
+@pytest.mark.parametrize(("began", "named_ranks"), [(0.0, [(1,)]), (70.0, [])], ids=["the run before", "this run"])
+def test_a_process_of_an_earlier_run_is_missed_by_no_launcher(began: float, named_ranks: list[tuple[int, ...]]) -> None:
+    """A rank of a small job on the same node was last seen long ago: it is of this job's run only where both began together."""
+    rows = [
+        ProcessState(
+            source="process", rank=rank, pid=100 + rank, node="n", at=at, boot_id="b", state="S", started_at=since
+        )
+        for rank, since, until in ((0, began, 95.0), (1, 70.0, 131.0), (2, 70.0, 131.0))
+        for at in (80.0, 90.0, 100.0, 110.0, 120.0, 130.0)
+        if at < until
+    ]
+    killed = msgspec.structs.replace(ended(1, 132.0, signal=9, started_at=70.0), node="n")
+
+    findings = judged([*rows, killed], nodes=dict.fromkeys(range(3), "n"))
+    assert [named(one) for one in findings if one.suspects] == named_ranks

@@ -14,7 +14,7 @@ from analyzers.incidents.job_views.pace import Paces
 from analyzers.incidents.messages import EngineTick, Received
 from collectors.records import Frame, ProcessState, Record, Samples, StackDump, Thread
 from tests.analyzers.incidents.test_repeated_stops import Engine
-from tests.support.watched_jobs import START, ring_record, step_record
+from tests.support.watched_jobs import START, log_event, ring_record, step_record
 
 Span = tuple[float, float]
 STILL: Span = (600.0, 1_200.0)
@@ -275,3 +275,20 @@ def test_the_bytes_of_a_shared_port_end_no_hang() -> None:
         engine.give(EngineTick(), START + at + 1.0)
 
     assert (len(engine.opened), engine.closed) == (1, [])
+
+
+@pytest.mark.parametrize(("still", "expected"), [(STILL, True), ((9_000.0, 9_999.0), False)])
+def test_a_rank_that_raises_and_stands_is_told_where_no_steps_are(still: Span, expected: bool) -> None:
+    """Its process lives and its peers wait for it: half a minute after the exception nothing has moved."""
+    job = Mute(still, traffic=False)
+    own = job.records
+
+    def records(at: float) -> Iterable[Record]:
+        yield from own(at)
+        if at == 600.0:
+            yield log_event(600.0, exception="ValueError", message="no token", rank=1)
+
+    job.records = records  # type: ignore[method-assign]
+    found = [find_symptoms(view_of(job, seconds), START + seconds) for seconds in (620.0, 650.0)]
+
+    assert [["failure_logged" in {one.detector for one in each} for each in found]] == [[False, expected]]

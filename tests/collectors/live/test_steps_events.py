@@ -223,6 +223,23 @@ def test_logs_of_other_ranks_are_left_to_their_node(node: Node) -> None:
     ]
 
 
+@pytest.mark.parametrize(("running", "whose"), [(("next",), ["next"]), (("llama-8b", "next"), [])])
+def test_a_configured_log_is_of_the_jobs_that_run(node: Node, running: tuple[str, ...], whose: list[str]) -> None:
+    """One that ended before writes no more lines; of two that run the line may be either's."""
+    folder = node.folder / "files" / "srv"
+    folder.mkdir()
+    node.options["steps"] = {"paths": ["/srv/*.log"]}
+    first, second = node.rank(0, pid=100), replace(node.rank(0, pid=200), job="next")
+    node.host.processes = (first,)
+    append(folder / "before.log", "step 1 loss 0.5\n", node.clock.at - 600)
+    collector = JobLogs(node.host)
+    node.run(collector, "steps")
+    node.host.processes = tuple(one for one in (first, second) if one.job in running)
+    append(folder / "train.log", TRACEBACK, node.clock.at - 60)
+
+    assert [event.job for event in of(node.run(collector, "steps"), LogEvent)] == whose
+
+
 def test_a_process_s_own_log_tells_of_its_phase(node: Node, tmp_path: Path) -> None:
     """The newest phase of each part, with its beginning; what an actor's lines in another's log say is not its own."""
     log = tmp_path / "out.txt"
