@@ -29,7 +29,7 @@ LAUNCHERS = frozenset({
 })  # fmt: skip
 """Exceptions that report the end of another process, or that the job was ended from outside."""
 SETTLED_SECONDS = 5.0  # in which the next step would have come
-UNMOVED_SECONDS = 30.0  # in which a job without steps that goes on has moved: its counters are read every ten
+UNMOVED_SECONDS = 30.0  # in which a run without steps that goes on has moved: its counters are read every ten
 RELATED_SECONDS = 300.0  # between a failure of a device and what a program logs of it
 TEXT_CHARACTERS = 200
 
@@ -72,27 +72,51 @@ def _fails(event: LogEvent) -> bool:
 def _is_lasting(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> bool:
     """Whether the failure is fatal by its kind and something beside the log says so, or no step has followed it.
 
-    A job without steps goes on for all that is known, until a rank of it ends, or no witness has moved for half a minute.
+    A run without steps goes on for all that is known, until a rank of it ends, or no witness has moved for half a minute.
     """
     ends = view.ended.values()
     if ends and not view.processes.alive and all(end.well for end in ends):
         return False  # it may be another program's that writes into the same file
     if event.event in FATAL and _is_backed(view, seen):
         return True
-    if view.newest_step is None:
-        if any(end.at >= seen.at - SETTLED_SECONDS for end in ends):
-            return True
-        measured = [one for one in view.testimonies(now) if one.state != "unmeasured"]
-        moved_at = max((one.at or 0.0 for one in measured), default=0.0)
-        unmoved = now >= seen.at + UNMOVED_SECONDS and moved_at <= seen.at + UNMOVED_SECONDS / 2
-        return unmoved and (bool(measured) or event.event in FATAL)
+    if any(end.at >= seen.at - SETTLED_SECONDS for end in ends):
+        return view.newest_step is None or _no_step_since(view, seen)
+    if view.newest_step is None or (view.newest_step_at or 0.0) < view.run_began_at <= seen.at:
+        return _is_unmoved(view, seen, event, now)
+    return _no_step_since(view, seen) and not _may_be_anothers(view, seen, event, now)
+
+
+def _no_step_since(view: JobView, seen: SeenEvent) -> bool:
     # 2 × the median step time: the present step may have been about to end, and the next has had its time.
     allowed = max(SETTLED_SECONDS, 2.0 * (view.rhythm.median_seconds() or 0.0))
     return view.progress.until >= seen.at + allowed and (view.newest_step_at or 0.0) <= seen.at + allowed / 2
 
 
+def _is_unmoved(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> bool:
+    """Whether no witness beside the steps has moved for half a minute; where none was read, words that end a rank count."""
+    measured = [one for one in view.testimonies(now) if one.witness != "steps" and one.state != "unmeasured"]
+    moved_at = max((one.at or 0.0 for one in measured), default=0.0)
+    unmoved = now >= seen.at + UNMOVED_SECONDS and moved_at <= seen.at + UNMOVED_SECONDS / 2
+    return unmoved and (bool(measured) or (event.event in FATAL and view.newest_step is None))
+
+
+def _may_be_anothers(view: JobView, seen: SeenEvent, event: LogEvent, now: float) -> bool:
+    """Whether the job works on without a step, as one that saves: another program may have written the line.
+
+    Where the line names a rank, that one's process must work; peers that wait for a rank that raised may spin.
+    """
+    if event.rank is None:
+        return not _is_unmoved(view, seen, event, now)
+    return view.witnesses.may_work(event.rank, seen.at)
+
+
 def _is_backed(view: JobView, seen: SeenEvent) -> bool:
-    """Whether a process of the job has ended badly since it last moved, or the node's kernel or a device reports trouble."""
+    """Whether a process of the job has ended badly since it last moved, or the node's kernel or a device reports trouble.
+
+    What they reported before the run began backs no line that is dated into it: that may be an old one without a time.
+    """
     if any(not end.well and end.at >= view.settled_until for end in view.ended.values()):
         return True
-    return any(one.node == seen.node and abs(one.at - seen.at) <= RELATED_SECONDS for one in view.hardware.entries)
+    began_at = view.run_began_at if seen.at >= view.run_began_at else 0.0
+    of_node = (one.at for one in view.hardware.entries if one.node == seen.node)
+    return any(at >= began_at and abs(at - seen.at) <= RELATED_SECONDS for at in of_node)

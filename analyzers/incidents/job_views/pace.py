@@ -6,7 +6,9 @@ A counter's pace is what it gained between two readings, per second. A span that
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 APART_SECONDS = 45.0  # between two readings: agents read every ten
 FELL_SHARE, BACK_SHARE = 0.25, 0.5  # of the usual pace
@@ -82,6 +84,11 @@ class Paces:
         """Whether each counter has had its usual pace in the newest readings, which began after an instant."""
         known = self._read()
         return bool(known) and all(_is_back(one, since) for one in known)
+
+    def may_go_on(self, which: Callable[[Any], bool], since: float) -> bool:
+        """Whether one of the counters with such keys has had no slow reading that began after an instant."""
+        known = [one for key, one in self._counters.items() if which(key) and one.usual_pace is not None]
+        return any(one.begin_at < since or one.fell_at != one.at for one in known if one.at > since - APART_SECONDS)
 
     def back_at(self, onset: float) -> float | None:
         """Return since when at least half of the counters that fell after the onset are back; None: they are not."""

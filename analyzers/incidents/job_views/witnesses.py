@@ -126,6 +126,10 @@ class Witnesses:
         if dump.rank is not None and dump.parent_pid is None and main is not None:
             self.stacks.take(dump.rank, at, tuple(frame.function for frame in main.frames))
 
+    def may_work(self, rank: int, since: float) -> bool:
+        """Whether a rank's process uses CPU time or waits as usual since an instant, or was not read since."""
+        return any(paces.may_go_on(lambda key: key[0] == rank, since) for paces in (self.cpu, self.switches))
+
     def back(self, onset: float, since: float) -> str | None:
         """Return which of them had fallen after the onset and is as before since an instant, in words; None: none."""
         found: dict[str, Paces | Compared] = {
