@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from analyzers.incidents.detectors import OF_AN_END
 from analyzers.incidents.job_views import JobView, found_again
 from analyzers.incidents.job_views.ending import Stop, ended_from_outside, how_it_ended, how_it_left
 from analyzers.incidents.messages import Ending
-from analyzers.model.incident import Incident
+from analyzers.model.incident import Incident, Symptom
 
 
 def stop_of(view: JobView | None, incident: Incident, now: float) -> Stop | None:
@@ -24,6 +26,20 @@ def why_no_crash(view: JobView, incident: Incident, now: float) -> str | None:
     return found_again(view, incident)
 
 
+def next_run_at(view: JobView | None, incident: Incident) -> float | None:
+    """Return when the job was started again since, under the same number; what it shows later is of that run."""
+    return view.run_began_at if view is not None and view.run_began_at > incident.onset_at else None
+
+
+def died_again(view: JobView, incident: Incident, shown: Iterable[Symptom]) -> str | None:
+    """Say that a crash that has its verdict is over, as the next run of the job has died too; None: it has not."""
+    began_at = next_run_at(view, incident)
+    if incident.kind != "crash" or not incident.published or incident.cut is not None or began_at is None:
+        return None
+    again = any(one.kind == "crash" and one.at > began_at for one in shown)
+    return "the job was started again, and that run has died too" if again else None
+
+
 def how_its_job_ended(view: JobView | None, incident: Incident, said: Ending | None, now: float) -> str:
     """Say how the job of an incident that closes without a recovery ended; empty where it died by itself and waits.
 
@@ -31,7 +47,7 @@ def how_its_job_ended(view: JobView | None, incident: Incident, said: Ending | N
     """
     if said is not None and said.at <= now <= said.until:
         return f"{said.by} has stopped it"
-    if view is not None and view.run_began_at > incident.onset_at:
+    if next_run_at(view, incident) is not None:
         return "it has been started again since"
     ended = "" if view is None else how_it_ended(view, now)
     if not ended and view is not None and all(one.kind in OF_AN_END for one in incident.symptoms):

@@ -87,6 +87,7 @@ class EngineState:
     settled: dict[JobKey, float] = field(default_factory=dict)  # symptoms from before then open no incident
     marks: deque[tuple[float, int]] = field(default_factory=deque)  # (received_at, sequence), a mark a tick
     changed: set[JobKey] = field(default_factory=set)  # jobs with new records since their detectors ran
+    held_back: dict[JobKey, float] = field(default_factory=dict)  # until when ends of other ranks are waited for
     looked_at: float = 0.0  # when the detectors last ran on changed jobs
     ticked_at: float = 0.0  # when the detectors last ran on all jobs
     back_at: float = 0.0  # when the newest span ended in which nothing could reach the engine

@@ -25,7 +25,8 @@ from msgspec.structs import replace
 from analyzers.incidents import infrastructure, messages
 from analyzers.incidents.cuts import make_cut, request_judgement
 from analyzers.incidents.detectors import OF_AN_END, find_symptoms
-from analyzers.incidents.job_end import how_its_job_ended, stop_of, why_no_crash
+from analyzers.incidents.held_back import hold_back, take_due
+from analyzers.incidents.job_end import died_again, how_its_job_ended, next_run_at, stop_of, why_no_crash
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS
 from analyzers.incidents.memory import (
@@ -85,7 +86,8 @@ def step(
 
 def next_due_at(state: EngineState) -> float | None:
     """Return when a tick is needed before the ordinary one; None: it is not."""
-    instants = [state.looked_at + CHANGED_SECONDS] if state.changed else []
+    looks = [*state.held_back.values(), *([0.0] if state.changed else [])]
+    instants = [max(min(looks), state.looked_at + CHANGED_SECONDS)] if looks else []
     for incident in state.incidents.values():
         if incident.merged_into is not None or is_awaited(state, (incident.job or "", incident.attempt)):
             continue
@@ -154,7 +156,8 @@ def _apart(
 def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction]:
     whole = now - state.ticked_at >= TICK_SECONDS
     if whole or now - state.looked_at >= CHANGED_SECONDS:
-        keys = set(state.jobs) if whole else state.changed & set(state.jobs)
+        due = take_due(state, now)
+        keys = set(state.jobs) if whole else (state.changed | due) & set(state.jobs)
         state.changed = {key for key in keys if is_awaited(state, key)}
         state.looked_at = now
         attempts: dict[str, list[JobView]] = defaultdict(list)
@@ -199,12 +202,14 @@ def _look_at(
     shown = [one for one in find_symptoms(view, now) if one.at > since and not _is_announced(view, ending, one, now)]
     if next_at is not None:
         shown = counting(view, shown, incident, next_at, now)
+    hold_back(state, view, now)
     while view.broken:
         name, why = view.broken.popitem()
         state.note_failure(f"detect {name} in", f"job {view.job}", why)
     if incident is not None and (because := _over(view, incident, attempts, shown, now)):
         recovered = recovered_because(view, incident, now) is not None and not has_restarted(view, incident)
         yield from _close(state, incident, now, because, recovered=recovered)
+        state.changed.add(key)  # a symptom of the next run opens an incident of its own
         return
     for symptom in shown:
         incident = state.incident_of(key)
@@ -227,8 +232,8 @@ def _over(view: JobView, incident: Incident, attempts: list[JobView], shown: lis
     """
     if any(symptom.kind == "crash" and not _is_known(incident, symptom) for symptom in shown):
         return None
-    if (unfounded := why_no_crash(view, incident, now)) is not None:
-        return unfounded
+    if (because := why_no_crash(view, incident, now) or died_again(view, incident, shown)) is not None:
+        return because
     died_at = max((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
     if died_at is not None and (now < died_at + CRASH_HELD_SECONDS or incident.cut is not None):
         return None
@@ -376,7 +381,7 @@ def _close(
     view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
     # Agents report steps some seconds late: a job that moved again may already have stopped once more.
     moved_until = view.settled_until if view is not None else 0.0
-    settled_at = moved_until if moved_until > incident.opened_at else None
+    settled_at = moved_until if moved_until > incident.opened_at else next_run_at(view, incident)
     if recovered and any(symptom.detector == "role_stalled" for symptom in incident.symptoms):
         # The job goes on without one of its roles: a stall that began meanwhile, and lasts, is another one.
         settled_at = max(symptom.at for symptom in incident.symptoms)

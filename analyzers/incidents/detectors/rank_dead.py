@@ -41,6 +41,12 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     )
 
 
+def clear_at(view: JobView) -> float | None:
+    """Return from when on it is clear whether the ends of ranks are a symptom; None: no rank ended badly."""
+    bad = bad_ends(view) if view.ended else []
+    return bad[0].at + _patience(bad) if bad else None
+
+
 def _others(bad: list[End]) -> str:
     """Say how the ranks after the first ended: those that a launcher ended for it did not fail."""
     first, *rest = bad
