@@ -104,7 +104,8 @@ def _current(seen: dict[int, tuple[float, int | None]], rows: dict[int, Progress
     }
     if not seen:
         return Current(progress=rows[max(rows)])
-    alive_at = {number: ended.get(number, at) for number, (at, _) in seen.items()}
+    began = {number: float(row.document.get("run_began_at", 0.0)) for number, row in rows.items()}
+    alive_at = {number: max(ended.get(number, at), began.get(number, 0.0)) for number, (at, _) in seen.items()}
     newest = max(alive_at.values())
     number = max(number for number in seen if ended.get(number, newest) >= newest)
     return Current(number, seen[number][1], rows.get(number) or rows.get(NO_ATTEMPT))

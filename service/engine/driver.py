@@ -137,7 +137,8 @@ class Driver:
             self.state.ticked_at = max(self.state.ticked_at, at)
             for downtime in update_downtimes(self._downtimes.values(), self.state.jobs.values()):
                 self._changed_downtimes[downtime.incident] = downtime
-            self._learned_rows = self._learned.due(self.state, at)
+        learned = self._learned.due if whole else self._learned.due_of_new
+        self._learned_rows += learned(self.state, at)
         self._ticked_at = at
         seconds = time.perf_counter() - began
         self.numbers.ticks += 1

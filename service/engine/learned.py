@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.step_rhythm import DAY_SECONDS
 from analyzers.incidents.state import EngineState, JobKey
 from service.store.models import Progress
@@ -25,6 +26,11 @@ class Learned:
 
     def __init__(self) -> None:
         self._written_at: dict[JobKey, float] = {}
+
+    def due_of_new(self, state: EngineState, now: float) -> list[dict[str, Any]]:
+        """Return the rows of attempts that have begun, or ended, since theirs was written: people ask for those first."""
+        new = [key for key, view in state.jobs.items() if _changed_at(view) > self._written_at.get(key, -1.0)]
+        return list(self._rows(state, new[:MOST_AT_ONCE], now))
 
     def due(self, state: EngineState, now: float) -> list[dict[str, Any]]:
         """Return the rows to write, those that wait longest first."""
@@ -45,6 +51,12 @@ class Learned:
                 continue
             attempt = NO_ATTEMPT if key[1] is None else key[1]
             yield {"job": clean(key[0], 255), "attempt": attempt, "at": now, "document": document}
+
+
+def _changed_at(view: JobView) -> float:
+    """Return when an attempt was started anew, or its last rank was seen to have ended; 0: neither."""
+    over_at = max(end.at for end in view.ended.values()) if view.ended and not view.processes.alive else 0.0
+    return max(view.run_began_at, over_at)
 
 
 def hosts_in(document: dict[str, Any]) -> tuple[float, tuple[str, ...]] | None:

@@ -24,6 +24,7 @@ MOST_REPORTERS = 4  # of a job, those of its lowest ranks
 MOST_ROWS = 256  # of a reporter
 MOST_READ = 512  # batches that are read again after a restart
 
+AGAIN_SECONDS = 5.0  # for which a lower attempt must do steps alone: the last words of an attempt come late
 WHOLE_SPAN_SECONDS, WHOLE_GAP_SECONDS = (
     8.0,
     3.0,
@@ -52,6 +53,19 @@ class JobSteps:
 class _Job:
     attempt: int
     reporters: dict[Key, deque[Row]] = field(default_factory=dict)
+    again: _Job | None = None  # a lower attempt that has done steps since its newest: the job may have begun anew
+
+    @property
+    def newest_at(self) -> float:
+        """Return when its newest step ended."""
+        return max((rows[-1][0] for rows in self.reporters.values() if rows), default=0.0)
+
+    def add(self, steps: Steps, stored: Stored, since: float = 0.0) -> None:
+        """Take up the steps of a record that ended after an instant."""
+        key = (-1 if steps.rank is None else steps.rank, steps.told_by)
+        if key in self.reporters or _has_room(self, key):
+            rows = self.reporters.setdefault(key, deque(maxlen=MOST_ROWS))
+            rows.extend(row for row in _rows(steps, stored) if row[0] > since and (not rows or row > rows[-1]))
 
 
 class StepTail:
@@ -94,11 +108,17 @@ class StepTail:
         self._jobs[name] = job  # at the end: the first is the one longest unseen
         if len(self._jobs) > MOST_JOBS:
             del self._jobs[next(iter(self._jobs))]
-        key = (-1 if steps.rank is None else steps.rank, steps.told_by)
-        if attempt < job.attempt or (key not in job.reporters and not _has_room(job, key)):
+        if attempt == job.attempt:
+            job.again = None
+            job.add(steps, stored)
             return
-        rows = job.reporters.setdefault(key, deque(maxlen=MOST_ROWS))
-        rows.extend(row for row in _rows(steps, stored) if not rows or row > rows[-1])
+        if job.again is None or job.again.attempt != attempt:
+            job.again = _Job(attempt)
+        job.again.add(steps, stored, since=job.newest_at)
+        if job.again.newest_at - job.newest_at >= AGAIN_SECONDS and any(
+            len(rows) > 1 for rows in job.again.reporters.values()
+        ):
+            self._jobs[name] = job.again
 
 
 def _has_room(job: _Job, key: Key) -> bool:

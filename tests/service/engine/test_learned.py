@@ -154,3 +154,31 @@ def test_an_attempt_that_is_started_again_says_since_when(database: Database) ->
         next_one.restore(learned.read(session, 600.0)["run", 0])
 
     assert (found.began_at, next_one.run_began_at) == (500.0, 500.0)
+
+
+def test_a_job_that_counts_from_its_first_attempt_again_is_at_that(database: Database) -> None:
+    """Its earlier, higher attempt has ended; the row of the attempts still shows when the first one was seen before."""
+    with database.transaction() as session:
+        session.add(Job(name="run", first_seen_at=0.0, last_seen_at=400.0))
+        session.flush()
+        for number, seen_at in ((0, 100.0), (2, 400.0)):
+            session.add(Attempt(job="run", number=number, first_seen_at=0.0, last_seen_at=seen_at))
+        documents = {0: {"run_began_at": 420.0}, 2: {"ended_at": 400.0}}
+        for number, more in documents.items():
+            document = JobView("run", number).document(430.0) | more
+            learned.write(session, [{"job": "run", "attempt": number, "at": 430.0, "document": document}])
+        session.flush()
+        found = current_attempts(session, ["run"])["run"]
+
+    assert found.number == 0
+
+
+def test_what_begins_or_ends_is_written_at_once() -> None:
+    """And else twice a minute: a person asks for a job that has just begun."""
+    state, kept = EngineState(load()), learned.Learned()
+    state.jobs["run", 0] = view = JobView("run", 0)
+    assert [row["attempt"] for row in kept.due_of_new(state, START)] == [0]
+    assert not kept.due_of_new(state, START + 1.0)
+    view.run_began_at = START + 5.0
+    assert [row["document"]["run_began_at"] for row in kept.due_of_new(state, START + 6.0)] == [START + 5.0]
+    assert not kept.due_of_new(state, START + 7.0)

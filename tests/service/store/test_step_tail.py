@@ -60,6 +60,36 @@ def test_an_attempt_that_begins_anew_begins_with_its_own_steps() -> None:
     assert (found.attempt, found.step) == (1, 51)
 
 
+def test_a_job_that_starts_again_at_its_first_attempt_shows_its_steps() -> None:
+    """Started by hand after its launcher's second restart, it counts attempts from 0 again: a few seconds show it."""
+    tail = StepTail()
+    tail.add(*sent(step_record([(step, NOW - 90 + step) for step in range(40, 61)], job="j", attempt=2)))
+    for begin in (0, 5, 10):
+        rows = [(step, NOW - 20 + step) for step in range(begin, begin + 5)]
+        tail.add(*sent(step_record(rows, job="j", attempt=0)))
+
+    found = tail.find("j")
+
+    assert found is not None
+    assert (found.attempt, found.step) == (0, 14)
+    assert found.median_seconds == pytest.approx(1.0)
+
+
+def test_the_last_words_of_an_earlier_attempt_do_not_hide_the_next() -> None:
+    """They are from before it, or come while it goes on."""
+    tail = StepTail()
+    for second in range(10):
+        tail.add(*sent(step_record([(second, NOW + second)], job="j", attempt=1), received_at=NOW + 60))
+        late = [(100 + second, NOW + second + 0.5), (101 + second, NOW + second + 0.7)]
+        tail.add(*sent(step_record(late, job="j", attempt=0), received_at=NOW + 60))
+    tail.add(*sent(step_record([(80, NOW - 30), (81, NOW - 20)], job="j", attempt=0), received_at=NOW + 60))
+
+    found = tail.find("j")
+
+    assert found is not None
+    assert (found.attempt, found.step) == (1, 9)
+
+
 def test_what_is_sent_twice_counts_once() -> None:
     """A spool's repetition and older rows change nothing."""
     tail = StepTail()
