@@ -8,11 +8,9 @@ A line's rank is that of its prefix, or of the one process that writes the file.
 from __future__ import annotations
 
 import math
-import os
-import stat
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,12 +20,13 @@ import msgspec
 from collectors.files.apart import ParsingFailed, ParsingLate
 from collectors.files.path_owner import whose
 from collectors.live import Cursor, NothingToCollect, Request, Yielded, collector
+from collectors.live.sources.bars import Bars, steps_of
 from collectors.live.sources.first_looks import FirstLook
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.piped_output import PipedOutput
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.live.sources.tailing import Chunk, Tails, key_of, zone_seconds
+from collectors.live.sources.tailing import Chunk, Tails, astray, key_of, zone_seconds
 from collectors.records import LogEvent, Record, RoleState, Steps, Unread, block, column_bytes
 from collectors.records.identity import shown_rank
 
@@ -61,6 +60,12 @@ class _Owner:
         return self.processes[0] if len(jobs) == 1 else None
 
     @property
+    def whose(self) -> str:
+        """Name its first process: what is counted goes on for as long as that is the same."""
+        first = min(self.processes, key=lambda one: (one.rank, one.pid), default=None)
+        return "" if first is None else f"{first.pid} {first.started_at}"
+
+    @property
     def several_jobs(self) -> bool:
         """Whether processes of several jobs write it."""
         return len({process.job for process in self.processes}) > 1
@@ -76,6 +81,7 @@ class _Log:
     newest: float | None
     many_nodes: bool
     phase: tuple[str, float | None] | None = None
+    bars: Sequence[tuple[str, int, int]] = ()
 
 
 @collector("steps", gives="training steps, exceptions and exits from the job's logs", every_seconds=5, limit_seconds=30)
@@ -85,7 +91,8 @@ class JobLogs:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.pipes = PipedOutput(host)
-        self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES)
+        self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES, bars=True)
+        self.bars = Bars()
         self.processes: dict[int, TrainingProcess] = {}  # by pid, the ended ones too
         self.inner: dict[int, int] = {}  # pid → pid in its container, kept because an ended process does not show it
         self.owners: dict[str, _Owner] = {}  # by key of the file
@@ -177,7 +184,7 @@ class JobLogs:
                 elsewhere = (named.node and named.node != self.host.node) or (
                     here and named.rank is not None and named.rank not in here
                 )
-                key = None if elsewhere or _astray(path) else key_of(path)  # one of another node is for its agent
+                key = None if elsewhere or astray(path) else key_of(path)  # one of another node is for its agent
                 if key is not None and key not in known:
                     here_now = self.host.training() or tuple(self.processes.values())  # earlier jobs' have ended
                     all_or_one = (each for each in here_now if named.rank in {None, each.rank})
@@ -216,6 +223,8 @@ class JobLogs:
                 of_rank = msgspec.structs.replace(steps, rank=rank)
                 if not self._is_nobodys(of_rank, owner):
                     yield from self._steps(of_rank, shift, chunk, owner)
+        if (number := self.bars.step(chunk.key, owner.whose, log.bars)) is not None and not owner.several_jobs:
+            yield self._placed(steps_of(number, chunk.path, owner.rank, chunk.written_at), owner)
         if log.phase is not None and owner.rank is not None:
             began_at = chunk.written_at if log.phase[1] is None else log.phase[1] + shift
             yield self._placed(_phase(chunk, owner.rank, log.phase[0], min(began_at, chunk.written_at)), owner)
@@ -241,8 +250,7 @@ class JobLogs:
         if min(numbers) >= 0:
             return numbers
         series = f"{chunk.key} {steps.told_by} {'' if steps.rank is None else steps.rank}"
-        first = min(owner.processes, key=lambda one: (one.rank, one.pid), default=None)
-        whose = "" if first is None else f"{first.pid} {first.started_at}"
+        whose = owner.whose
         before, count = self.counts.pop(series, ("", 0))
         if whose != before if whose else chunk.first_line == 1:
             count = 0
@@ -254,6 +262,7 @@ class JobLogs:
     def _resume(self, cursor: Any) -> None:
         """Go on from a cursor, whatever a failed run had read beyond it."""
         self.tails.resume(cursor)
+        self.bars.resume(cursor.get("bars") if isinstance(cursor, Mapping) else None)
         kept = cursor.get("counts") if isinstance(cursor, Mapping) else None
         self.counts = {str(series): (str(whose), int(count)) for series, (whose, count) in (kept or {}).items()}
 
@@ -262,7 +271,8 @@ class JobLogs:
             series: list(count) for series, count in list(self.counts.items())[-MOST_COUNTS:]
             if series.partition(" ")[0] in self.tails.positions
         }  # fmt: skip
-        return {**self.tails.cursor(), **({"counts": newest} if newest else {})}
+        bars = self.bars.cursor(self.tails.positions)
+        return {**self.tails.cursor(), **({"counts": newest} if newest else {}), **({"bars": bars} if bars else {})}
 
     def _shift(self, chunk: Chunk, newest: float | None) -> float:
         """Return the seconds to add to a log's stamps, learned from lines just written and kept for the others."""
@@ -362,14 +372,6 @@ class JobLogs:
     def _is_nobodys(self, record: Record, owner: _Owner) -> bool:
         """Whether several jobs write the file and nothing shows whose the line is: it may be another program's, too."""
         return owner.several_jobs and not self._having(record, owner)
-
-
-def _astray(path: str) -> bool:
-    """Return whether a log is a link of one user to a file of another: as root the agent could read any file."""
-    with suppress(OSError):
-        link = os.lstat(path)
-        return stat.S_ISLNK(link.st_mode) and link.st_uid not in {0, os.stat(path).st_uid}  # noqa: PTH116 (as key_of)
-    return False
 
 
 def _phase(chunk: Chunk, rank: int, phase: str, since: float) -> RoleState:

@@ -74,7 +74,7 @@ class Ring(Record, frozen=True, kw_only=True, tag="ring"):
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     """Training steps that a log or the probe reports."""
 
-    told_by: Name = ""  # megatron torchtitan verl jsonl plain probe
+    told_by: Name = ""  # megatron torchtitan verl jsonl plain bar probe
     count: Count = 0
     columns: Columns = {}  # STEP_COLUMNS
 

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from collectors.formats import Input
+from collectors.formats.job_log.bars import shown_in
 from collectors.formats.job_log.job_log import scan
 from collectors.formats.job_log.step_series import MAX_STEPS, Place
 from collectors.records import block
@@ -15,8 +16,8 @@ from collectors.records import block
 def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float) -> dict[str, Any]:
     """Return the events and the steps as blocks, and (task, local rank, node) of the steps whose lines name no rank.
 
-    ``phase``: the newest that the process reports, and when it began. ``newest``: the latest stamp of a line, None where none
-    has one. Stamps are as the lines give them.
+    ``phase``: the newest that the process reports, and when it began. ``bars``: what progress bars show last. ``newest``: the
+    latest stamp of a line, None where none has one. Stamps are as the lines give them.
     """
     log = scan(Input(path, io.BytesIO(data), data[: 1 << 16], rank, node, written_at), MAX_STEPS)
     places: list[Place] = []
@@ -30,4 +31,5 @@ def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float
         "newest": max((at for at in stamps if not math.isnan(at)), default=None),
         "many_nodes": log.many_nodes,
         "phase": log.phases.newest(),
+        "bars": shown_in(data),
     }

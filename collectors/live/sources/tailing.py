@@ -56,6 +56,7 @@ class Tails:
     most_bytes: int  # of one file in one run
     most_bytes_of_all: int
     most_behind_bytes: int  # of more unread bytes only the newest ``most_bytes`` are read, and the rest is reported
+    bars: bool = False  # give what a progress bar has wiped off before its line ends
     positions: dict[str, _Position] = field(default_factory=dict)  # by key, the last read at the end
     files: dict[str, tuple[int, str]] = field(default_factory=dict)  # key → descriptor, path; the last read at the end
 
@@ -121,7 +122,7 @@ class Tails:
         waiting = status.st_size - offset
         left_out = max(0, waiting - most) if waiting > self.most_behind_bytes else 0
         data = os.pread(descriptor, min(most, waiting), offset + left_out)
-        begin, end = _whole_lines(data, cut=left_out > 0)
+        begin, end = _whole_lines(data, cut=left_out > 0, bars=self.bars)
         self.positions.pop(key, None)
         head_bytes = min(HEAD_BYTES, status.st_size)
         head = before.head if head_bytes == before.head_bytes else _head(descriptor, head_bytes)
@@ -168,10 +169,23 @@ def zone_seconds(chunk: Chunk, newest: float | None) -> float | None:
     return whole if abs(whole) <= WIDEST_ZONE_SECONDS and abs(away - whole) <= STALE_SECONDS else None
 
 
-def _whole_lines(data: bytes, *, cut: bool) -> tuple[int, int]:
-    """Return where the whole lines begin and end; after a cut the first line is only a part."""
+def _whole_lines(data: bytes, *, cut: bool, bars: bool = False) -> tuple[int, int]:
+    """Return where the whole lines begin and end; after a cut the first line is only a part.
+
+    ``bars``: where no line has ended, what a bar wrote ends where its newest is, which belongs to what is printed behind it.
+    """
     begin = data.find(b"\n") + 1 if cut else 0
     end = data.rfind(b"\n") + 1
+    if bars and not end:
+        end = max(0, data.rfind(b"\r"))
     if len(data) - end >= MOST_LINE_BYTES:
         end = len(data)
     return min(begin, end), end
+
+
+def astray(path: str) -> bool:
+    """Return whether a log is a link of one user to a file of another: as root the agent could read any file."""
+    with suppress(OSError):
+        link = os.lstat(path)
+        return stat.S_ISLNK(link.st_mode) and link.st_uid not in {0, os.stat(path).st_uid}  # noqa: PTH116 (as key_of)
+    return False
