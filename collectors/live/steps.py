@@ -27,7 +27,7 @@ from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.piped_output import PipedOutput
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, astray, key_of, zone_seconds
-from collectors.records import LogEvent, Record, RoleState, Steps, Unread, block, column_bytes
+from collectors.records import COUNTED, LogEvent, Record, RoleState, Steps, Unread, block, column_bytes
 from collectors.records.identity import shown_rank
 
 FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB/s costs what one of 100 kB/s does
@@ -241,7 +241,10 @@ class JobLogs:
             at[-1] = chunk.written_at
         numbers = self._numbered(steps, chunk, owner)
         columns = {**steps.columns, "at": column_bytes(at), "step": column_bytes(numbers)}
-        placed = msgspec.structs.replace(steps, step=numbers[-1], columns=columns, at=chunk.written_at, node=None)
+        told_by = steps.told_by + (COUNTED if min(array("q", steps.columns["step"])) < 0 else "")
+        placed = msgspec.structs.replace(
+            steps, step=numbers[-1], told_by=told_by, columns=columns, at=chunk.written_at, node=None
+        )
         yield self._placed(placed, owner)
 
     def _numbered(self, steps: Steps, chunk: Chunk, owner: _Owner) -> array[int]:

@@ -9,6 +9,7 @@ Grow, never retype: a new field is optional, a changed meaning gets a new name, 
 
 from collectors.records.agent_reports import CollectorReport, CommandResult, Coverage
 from collectors.records.collectives import (
+    COUNTED,
     OP_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
@@ -71,6 +72,7 @@ AnyRecord = (
 
 __all__ = [
     "ARRAY_CODES",
+    "COUNTED",
     "DIRECTORY",
     "FLIGHT_RECORDER_COLUMNS",
     "NOT_READ",

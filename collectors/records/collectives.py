@@ -71,10 +71,13 @@ class Ring(Record, frozen=True, kw_only=True, tag="ring"):
         check_columns(self.count, self.columns, RING_COLUMNS)
 
 
+COUNTED = " lines"  # behind a layout's name: its lines give no step numbers, and are counted
+
+
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     """Training steps that a log or the probe reports."""
 
-    told_by: Name = ""  # megatron torchtitan verl jsonl plain bar probe
+    told_by: Name = ""  # megatron torchtitan verl jsonl plain bar probe, or one + COUNTED
     count: Count = 0
     columns: Columns = {}  # STEP_COLUMNS
 

@@ -45,6 +45,10 @@ class JobRow(JobSummary, frozen=True, kw_only=True):
     world_size: Annotated[int | None, doc("Ranks of that attempt; null: unknown.")]
     incidents: Annotated[tuple[str, ...], doc("The ids of its open incidents, the newest first.")]
     step: Annotated[int | None, doc("Its newest step; null: none was reported lately.")]
+    step_unit: Annotated[
+        Literal["step", "line"] | None,
+        doc("line: its log gives no step numbers; lines are counted, and times are of a line."),
+    ]
     step_at: Annotated[float | None, doc("When that was reported, UTC seconds.")]
     step_seconds: Annotated[float | None, doc("The median time of its recent steps; null: too few were reported.")]
 
@@ -140,4 +144,5 @@ def _row(
         name=job.name, first_seen_at=job.first_seen_at, last_seen_at=last, declared_at=job.declared_at, version=job.version,
         state=state, runs=runs, attempt=newest.number,
         world_size=newest.world_size, incidents=tuple(incidents), step=step, step_at=step_at, step_seconds=pace,
+        step_unit=None if steps is None else steps.unit,
     )  # fmt: skip

@@ -197,12 +197,14 @@ def steps_lines(steps: Mapping[str, Any] | None, unicode: bool) -> Iterator[str]
     if steps is None:
         yield "no step was reported lately: its logs are not read, or hold no step lines (docs/formats.md, job_log)"
         return
-    yield f"step {steps['step']}, reported {span(now() - steps['at'])} ago"
+    unit = "log line" if steps["unit"] == "line" else "step"
+    counted = " (its log gives no step numbers)" if unit != "step" else ""
+    yield f"{unit} {steps['step']}{counted}, reported {span(now() - steps['at'])} ago"
     if steps["median_seconds"] is not None:
         recent = steps["recent_seconds"]
         line = f"  {sparkline.text(recent)}" if unicode else ""
         longest = f"the longest {steps['longest_seconds']:.3g} s"
-        yield f"{steps['median_seconds']:.3g} s a step (median of the last {len(recent)} reports; {longest}){line}"
+        yield f"{steps['median_seconds']:.3g} s a {unit} (median of the last {len(recent)} reports; {longest}){line}"
 
 
 def _print_ettr(ettr: dict[str, float | None]) -> None:

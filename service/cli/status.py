@@ -102,8 +102,9 @@ def _job_line(job: Row, at: float) -> str:
     if job["step"] is None:
         parts.append("no steps reported")
     else:
-        pace = "" if job["step_seconds"] is None else f", {job['step_seconds']:.3g} s a step"
-        parts.append(f"step {job['step']:,} {span(at - job['step_at'])} ago{pace}")
+        unit = "log line" if job["step_unit"] == "line" else "step"
+        pace = "" if job["step_seconds"] is None else f", {job['step_seconds']:.3g} s a {unit}"
+        parts.append(f"{unit} {job['step']:,} {span(at - job['step_at'])} ago{pace}")
     if job["state"] == "ended":
         parts.append("ended")
     elif not job["runs"]:

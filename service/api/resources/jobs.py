@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import Query, Request, Response
@@ -52,6 +52,9 @@ class StepsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     attempt: Annotated[int, doc("The attempt that they are of.")]
     step: Annotated[int, doc("The newest step.")]
+    unit: Annotated[
+        Literal["step", "line"], doc("line: its log gives no step numbers; lines are counted, and times are of a line.")
+    ]
     at: Annotated[float, doc("When it was reported, UTC seconds.")]
     median_seconds: Annotated[float | None, doc("How long a step takes; null: too few were reported.")]
     longest_seconds: Annotated[float | None, doc("The longest of the recent ones.")]
@@ -188,7 +191,7 @@ def shown(service: Service, session: Session, job: str) -> JobDocument:
 def _steps_document(steps: JobSteps) -> StepsDocument:
     recent = steps.recent_seconds
     return StepsDocument(
-        attempt=steps.attempt, step=steps.step, at=steps.at, median_seconds=steps.median_seconds,
+        attempt=steps.attempt, step=steps.step, unit=steps.unit, at=steps.at, median_seconds=steps.median_seconds,
         longest_seconds=max(recent, default=None), recent_seconds=tuple(round(one, 4) for one in recent),
     )  # fmt: skip
 

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
 from analyzers.incidents.job_views.progress import newest_values
-from collectors.records import Record, Steps, block
+from collectors.records import COUNTED, Record, Steps, block
 from collectors.records.record import Damaged
 from service.store.log import Log, Stored
 
@@ -42,6 +43,7 @@ class JobSteps:
     step: int
     at: float
     recent_seconds: tuple[float, ...]
+    unit: Literal["step", "line"] = "step"  # line: the log gives no numbers, and its lines are counted
 
     @property
     def median_seconds(self) -> float | None:
@@ -95,11 +97,17 @@ class StepTail:
         """Return a job's newest steps; None where none was reported lately. ``since``: when its run began."""
         with self._lock:
             found = self._jobs.get(job)
-            series = [[row for row in rows if row[0] >= since] for rows in found.reporters.values()] if found else []
-        if found is None or not any(series):
+            of_all = (
+                {key: [row for row in rows if row[0] >= since] for key, rows in found.reporters.items()}
+                if found
+                else {}
+            )
+        numbered = [rows for key, rows in of_all.items() if rows and not key[1].endswith(COUNTED)]
+        series = numbered or [rows for rows in of_all.values() if rows]
+        if found is None or not series:
             return None
         at, step, _ = max(rows[-1] for rows in series if rows)
-        return JobSteps(found.attempt, step, at, tuple(_seconds(max(series, key=len))))
+        return JobSteps(found.attempt, step, at, tuple(_seconds(max(series, key=len))), "step" if numbered else "line")
 
     def _take(self, name: str, steps: Steps, stored: Stored) -> None:
         attempt, job = steps.attempt or 0, self._jobs.pop(name, None)

@@ -377,6 +377,7 @@ def test_lines_without_a_number_are_counted(node: Node, tmp_path: Path) -> None:
     seen += of(node.run(JobLogs(node.host), "steps"), Steps)
 
     assert [column(one, "step", STEP_COLUMNS) for one in seen] == [[1, 2, 3], [4, 5], [6], [1]]
+    assert {one.told_by for one in seen} == {"transformers lines"}
     assert [(one.rank, one.step, column(one, "at", STEP_COLUMNS)[-1]) for one in seen] == [
         (0, 3, node.clock.at), (0, 5, node.clock.at + 5.0), (0, 6, node.clock.at + 10.0), (0, 1, node.clock.at + 20.0)
     ]  # fmt: skip

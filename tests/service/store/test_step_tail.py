@@ -90,6 +90,21 @@ def test_the_last_words_of_an_earlier_attempt_do_not_hide_the_next() -> None:
     assert (found.attempt, found.step) == (1, 9)
 
 
+def test_lines_that_were_counted_are_no_steps() -> None:
+    """A log without step numbers has a time a line; where something else gives numbers, that is shown."""
+    tail = StepTail()
+    rows = [(1, NOW - 6), (2, NOW - 3), (3, NOW)]
+    tail.add(*sent(step_record(rows, job="j", told_by="transformers lines")))
+    counted = tail.find("j")
+    tail.add(*sent(step_record([(20, NOW - 8), (30, NOW - 5)], job="j", told_by="bar")))
+    numbered = tail.find("j")
+
+    assert counted is not None
+    assert (counted.step, counted.unit, counted.median_seconds) == (3, "line", pytest.approx(3.0))
+    assert numbered is not None
+    assert (numbered.step, numbered.unit, numbered.median_seconds) == (30, "step", pytest.approx(0.3))
+
+
 def test_what_is_sent_twice_counts_once() -> None:
     """A spool's repetition and older rows change nothing."""
     tail = StepTail()
