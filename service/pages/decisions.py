@@ -15,7 +15,7 @@ from service.api.problems import Problem
 from service.api.resources import breaker, freeze, holds
 from service.api.state import service_of
 from service.api.steps import take_of_one, unchanged
-from service.clock import now
+from service.clock import PROCESS, now
 from service.pages import forms, incidents
 from service.pages.rendering import MOST_HOLD_HOURS
 from service.reports import remediations as sentences
@@ -23,6 +23,11 @@ from service.reports.instants import moment, rfc3339
 from service.store.models import Remediation as Row
 
 Verb = Literal["approve", "reject", "cancel", "undo"]
+
+UNSURE = (
+    "the service's clock is not certain, so some hours from now have no end that is known; nothing was held. Hold it with"
+    " `faulthound holds add NODE --for 4h --reason TEXT` on a machine whose clock is right, or freeze everything meanwhile"
+)
 
 router = APIRouter(include_in_schema=False, route_class=forms.FormRoute)
 
@@ -79,7 +84,10 @@ def hold(request: Request, form: forms.Form) -> Response:
         kind, name = form.text("kind"), form.text("name")
     if kind not in {"node", "job"}:
         raise Problem("invalid", "what: a hold is of a node or of a job: choose one of them")
-    until = now() + 3_600 * _hours(form.text("hours"))
+    hours = _hours(form.text("hours"))
+    if not PROCESS.is_sure:
+        raise Problem("invalid", UNSURE)
+    until = now() + 3_600 * hours
     try:
         body = holds.HoldRequest.model_validate(
             {kind: name, "until": until, "reason": form.reason(), "allow_unknown": chosen or "unknown" in form.fields}

@@ -160,9 +160,10 @@ class ClockWorld:
         self.remedies.handle(Approve(id=ID, by="ann", reason=""), PROCESS.now())
 
     def _hold(self) -> None:
+        """Hold the node until an instant by the right time, which the caller's own clock shows."""
         seconds, at = 30 * HOUR_SECONDS, PROCESS.now()
         self.held_until, name = self.truth + seconds, f"hold-{self.truth:.0f}"
-        hold = Hold(id=name, by="ann", reason="bench", made_at=at, until=at + seconds, node="gpu-0002")
+        hold = Hold(id=name, by="ann", reason="bench", made_at=at, until=self.held_until, node="gpu-0002")
         self.remedies.handle(AddHold(hold=hold), at)
 
     def kill(self) -> None:

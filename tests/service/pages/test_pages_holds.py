@@ -13,7 +13,7 @@ from analyzers.remediation.messages import (
     Take,
 )
 from analyzers.remediation.types import Freeze, Hold
-from service.clock import now
+from service.clock import PROCESS, now
 from tests.service.pages.test_pages import HOSTILE
 from tests.support import incident_rows
 from tests.support.browser import Browser
@@ -52,6 +52,17 @@ def test_holds_are_made_and_ended_on_their_page(client: Client, ann: Browser) ->
     assert ann.submit(action, seen).status_code == 303
     assert client.get("/v1/holds").json()["items"] == []
     assert ann.submit(action, seen).status_code == 404
+
+
+def test_hours_from_an_uncertain_now_are_refused(client: Client, ann: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that is a day behind, and is corrected, a hold of four hours would end at once: the page says what to do."""
+    told = ann.forms("/holds").of("/holds") | {"kind": "job", "name": "llama-405b", "hours": "4", "reason": "a copy"}
+    monkeypatch.setattr(PROCESS, "doubt", "the wall clock is -86,400 s from the newest stored instant")
+    refused = ann.submit("/holds", told)
+
+    assert refused.status_code == 422
+    assert "faulthound holds add" in refused.text
+    assert client.get("/v1/holds").json()["items"] == []
 
 
 @pytest.mark.parametrize(
