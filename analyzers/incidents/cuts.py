@@ -7,7 +7,7 @@ from analyzers.incidents.evidence import select_records
 from analyzers.incidents.job_views.recovery import STANDS_STILL
 from analyzers.incidents.moving_again import moves_since
 from analyzers.incidents.recurrence import seen_before
-from analyzers.incidents.restarts import restarted_at
+from analyzers.incidents.restarts import going_on, restarted_at
 from analyzers.incidents.seats import seats_in_words
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
@@ -42,7 +42,9 @@ def _shows_since(incident: Incident, *, stands_still: bool) -> float | None:
 
 def _restarted_at(state: EngineState, incident: Incident) -> float | None:
     view = state.jobs.get((incident.job or "", incident.attempt))
-    return None if view is None else restarted_at(view, state.jobs.values())
+    if view is None:
+        return None
+    return restarted_at(view, going_on(view, state.jobs.values(), state.declared_nodes(view.job)))
 
 
 def _began_at(state: EngineState, incident: Incident) -> float | None:

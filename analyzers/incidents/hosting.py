@@ -62,6 +62,7 @@ class Hosting:
         self.claims: dict[str, Claim] = {}
         self.admitted: list[str] = []  # nodes that have got ranks of the running attempt; the reader empties it
         self._before: frozenset[str] = frozenset()  # hosts of the attempt before: no stranger takes a rank from them
+        self._is_strange = False  # the running attempt was begun without any of them, or a declared node
         self._contested: set[str] = set()  # nodes that claim more than they host
         self._unconfirmed: set[str] = set()  # of them those that are in no job by their own word alone
         self._named: dict[str, set[str]] = defaultdict(set)  # nodes with claims by their names without domains
@@ -220,19 +221,32 @@ class Hosting:
         moved = Counter(one.attempt for one in claims if one.attempt != self.attempt).most_common(1)
         if moved and 2 * moved[0][1] >= len(claims):
             self._begin(moved[0][0], at)
+        elif self._is_strange and self._goes_on_before(claim.attempt, len(members)):
+            self._begin(claim.attempt, at)
         else:
             newcomers = sum(one.attempt == claim.attempt for one in self.claims.values())
             patience = HELD_SECONDS if 2 * newcomers >= len(members) else LONE_SECONDS
             if not claims or at - max(claim.since, *(one.seen_at for one in claims)) > patience:
                 self._begin(claim.attempt, at)
 
+    def _goes_on_before(self, attempt: Attempt, hosts: int) -> bool:
+        """Whether the nodes of the attempt before a stranger's have begun another one, as many as half of the stranger's."""
+        back = [name for name, one in self.claims.items() if one.attempt == attempt and self._is_of_before(name)]
+        return bool(back) and 2 * len(back) >= hosts
+
+    def _is_of_before(self, node: str) -> bool:
+        return node in self._before or _plain(node) in self._expected
+
     def _begin(self, attempt: Attempt, at: float) -> None:
         """Let an attempt run: the nodes of the one before come first, for a stranger may have claimed it earlier."""
-        self._before = before = frozenset(self.maps[self.attempt].on if self.attempt in self.maps else ())
+        if not self._is_strange and self.attempt in self.maps:
+            self._before = frozenset(self.maps[self.attempt].on)
+        before = self._before
         self.attempt, ranks = attempt, self.maps.setdefault(attempt, RankMap())
         ranks.start = Start(at, has_roles=ranks.start.has_roles)
         ranks.left.clear()
         claims = [(name not in before, one.since, name) for name, one in self.claims.items() if one.attempt == attempt]
+        self._is_strange = bool(before) and not any(self._is_of_before(name) for _, _, name in claims)
         self._contested.clear()
         self._unconfirmed.clear()
         for _, _, name in sorted(claims):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.ending import STOPS, TYPED, TYPED_SECONDS, bad_ends
 from analyzers.model.incident import Incident, Symptom
+from analyzers.model.processes import short
 
 READ_SECONDS = 60.0  # after the next attempt began: agents have read ends and logs by then
 
@@ -18,6 +19,21 @@ READ_SECONDS = 60.0  # after the next attempt began: agents have read ends and l
 def number_of(view: JobView) -> int:
     """Return the number of an attempt; without one it comes before all numbered ones."""
     return -1 if view.attempt is None else view.attempt
+
+
+def going_on(view: JobView, attempts: Iterable[JobView], declared: Iterable[str] = ()) -> list[JobView]:
+    """Return an attempt, and those later ones of its job that go on from it. ``attempts``: of any jobs.
+
+    One goes on where a node of an earlier one takes part in it, or a declared one. Others may be inventions of a stranger.
+    """
+    found, known = [view], {short(node).lower() for node in (*view.nodes, *declared)}
+    later = (one for one in attempts if one.job == view.job and number_of(one) > number_of(view))
+    for one in sorted(later, key=number_of):
+        nodes = {short(node).lower() for node in one.nodes}
+        if not view.nodes or not known.isdisjoint(nodes):
+            found.append(one)
+            known |= nodes
+    return found
 
 
 def restarted_at(view: JobView, attempts: Iterable[JobView]) -> float | None:

@@ -113,6 +113,10 @@ class EngineState:
         """Return the open incident of a job's attempt."""
         return next((one for one in self.incidents.values() if (one.job, one.attempt) == key), None)
 
+    def declared_nodes(self, job: str) -> tuple[str, ...]:
+        """Return the nodes that a job's declaration names."""
+        return self.declared[job].nodes if job in self.declared else ()
+
     def offsets(self, nodes: Iterable[str]) -> dict[str, float]:
         """Return how far the clocks of these nodes are ahead, where that is more than a second."""
         found = {node: round(self.nodes[node].offset, 1) for node in nodes if node in self.nodes}

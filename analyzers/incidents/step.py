@@ -40,7 +40,7 @@ from analyzers.incidents.memory import (
 )
 from analyzers.incidents.moving_again import weigh_judgement
 from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
-from analyzers.incidents.restarts import READ_SECONDS, befell_before, counting, restarted_at, why_restarted
+from analyzers.incidents.restarts import READ_SECONDS, befell_before, counting, going_on, restarted_at, why_restarted
 from analyzers.incidents.returning import in_grace, is_awaited, is_fleet_awaited
 from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
@@ -165,7 +165,8 @@ def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction
             attempts[view.job].append(view)
         open_of = {(incident.job, incident.attempt): incident for incident in state.incidents.values()}
         for key in sorted(keys - state.changed, key=str):
-            look = _look_at(state, state.jobs[key], open_of.get(key), attempts[key[0]], now)
+            going = going_on(state.jobs[key], attempts[key[0]], state.declared_nodes(key[0]))
+            look = _look_at(state, state.jobs[key], open_of.get(key), going, now)
             yield from _apart(state, "examine", f"job {key[0]}", look)
     state.ticked_at = now if whole else state.ticked_at
     if whole and not is_fleet_awaited(state, state.jobs):
@@ -191,7 +192,7 @@ def _unseen(state: EngineState, incident: Incident, now: float) -> bool:
 def _look_at(
     state: EngineState, view: JobView, incident: Incident | None, attempts: list[JobView], now: float
 ) -> Iterator[messages.EngineInstruction]:
-    """Run the detectors on a job: open, merge or close. ``attempts``: all of the same job."""
+    """Run the detectors on a job: open, merge or close. ``attempts``: it, and those that go on from it."""
     key = (view.job, view.attempt)
     next_at = restarted_at(view, attempts)
     if incident is None and next_at is not None and now > next_at + READ_SECONDS:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence, Set
+from math import inf
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from analyzers.remediation.guards import is_unseen
@@ -23,6 +24,9 @@ BELIEVED_SECONDS = 1_800.0  # for which a silent or queued job keeps its attempt
 DEFAULT_GPUS = 8
 MOST_ASKED = 8  # nodes of a job: they are alike
 PLACED_AFTER_SECONDS = 120.0  # a placement that begins this soon after a drain was started before it
+Run = tuple[
+    int, Collection[str]
+]  # an attempt, and nodes that are known to have run it beside those that it was placed on
 OUT = UNDER_WAY | UNDOABLE  # with what has begun so, and was not undone, nodes are out
 
 
@@ -33,12 +37,19 @@ def load_facts(session: Session, now: float, remediations: Collection[Remediatio
     nodes = {node for one in acting for node in one.nodes}
     back = {node for one in remediations if one.status in UNDOABLE for node in one.out}
     seen = session.execute(
-        select(Incident.id, Incident.verdict_version, Incident.merged_into, Incident.onset_at)
+        select(Incident.id, Incident.verdict_version, Incident.merged_into, Incident.onset_at, Incident.nodes)
         .where(Incident.id.in_(incidents))
     ).all()  # fmt: skip
+    on = {row.id: row.nodes for row in seen}
+    runs = {
+        name: min((one.attempt or 0, tuple(on.get(one.incident, ()))) for one in acting if one.job == name)
+        for name in names
+    }
     return FleetFacts(
         fleet_nodes=count_fleet(session, now),
-        jobs={name: facts for name in sorted(names) if (facts := load_job_facts(session, name)) is not None},
+        jobs={
+            name: facts for name in sorted(names) if (facts := load_job_facts(session, name, runs[name])) is not None
+        },
         tenants=load_tenants(session, now, nodes),
         newest_verdicts={row.id: row.verdict_version for row in seen},
         merged={row.id: row.merged_into for row in seen if row.merged_into is not None},
@@ -63,12 +74,15 @@ def count_fleet(session: Session, now: float) -> int:
     return sum(at <= now - FLEET_SECONDS for at in first_seen.values()) or len(first_seen)
 
 
-def load_job_facts(session: Session, name: str) -> JobFacts | None:
-    """Return what is known of a job; None where it was neither seen nor declared, and no role of it is registered."""
+def load_job_facts(session: Session, name: str, run: Run | None = None) -> JobFacts | None:
+    """Return what is known of a job; None where it was neither seen nor declared, and no role of it is registered.
+
+    ``run``: what is asked about; the facts are of the newest attempt that goes on from it.
+    """
     row, epochs = session.get(Job, name), role_facts.read_epochs(session, name)
     if row is None:
         return JobFacts(epochs=epochs) if epochs else None
-    newest = newest_attempt(session, name)
+    newest = newest_attempt(session, name, run)
     attempt = None if newest is None else session.get(Attempt, (name, newest))
     ranks = {} if attempt is None else _ranks_by_node(session, attempt)
     declared, number = row.declared, None if attempt is None else attempt.number
@@ -86,51 +100,85 @@ def load_job_facts(session: Session, name: str) -> JobFacts | None:
     )
 
 
-def newest_attempt(session: Session, job: str) -> int | None:
-    """Return the number of a job's newest attempt; None: it was not seen to run.
+def newest_attempt(session: Session, job: str, run: Run | None = None) -> int | None:
+    """Return the number of a job's newest attempt, of those that go on from ``run``; None: it was not seen to run.
 
     One agent alone does not begin an attempt: an attempt counts once it runs on half as many nodes as any other that was reported
     within ``BELIEVED_SECONDS``. Nor does one agent end an attempt while the others are silent: of those that count, one that is
     reported now comes first. So a job that was restarted on few nodes has its new attempt after that time at the latest.
     """
-    of_job = Attempt.job == job
-    seen_at = session.scalar(select(func.max(Attempt.last_seen_at)).where(of_job))
+    related = None if run is None else going_on(session, job, run)
+    counted = Attempt.job == job if related is None else (Attempt.job == job) & Attempt.number.in_(related)
+    seen_at = session.scalar(select(func.max(Attempt.last_seen_at)).where(counted))
     if seen_at is None:
         return None
-    believed = _count_nodes(session, job, seen_at - BELIEVED_SECONDS)
+    believed = _count_nodes(session, counted, seen_at - BELIEVED_SECONDS)
     most = max(believed.values(), default=0)
-    for nodes in (_count_nodes(session, job, seen_at - PLACED_SECONDS - RUNNING_SECONDS), believed):
+    for nodes in (_count_nodes(session, counted, seen_at - PLACED_SECONDS - RUNNING_SECONDS), believed):
         if known := [number for number, count in nodes.items() if 2 * count >= most]:
             return max(known)
-    return session.scalar(select(func.max(Attempt.number)).where(of_job))
+    return session.scalar(select(func.max(Attempt.number)).where(counted))
 
 
-def later_attempt(session: Session, job: str, attempt: int) -> int | None:
-    """Return the newest attempt where it goes on from an earlier one; None: it does not, or there is none.
+def later_attempt(session: Session, job: str, run: Run) -> int | None:
+    """Return the newest attempt that goes on from a run; None: there is none."""
+    newest = newest_attempt(session, job, run)
+    return newest if newest is not None and newest > run[0] else None
 
-    Strangers may report an attempt of a job that is dead. It counts where a node of the earlier one takes part in it, or the
-    job's declaration names one of its nodes; and where nothing is known of where the earlier one ran.
+
+def going_on(session: Session, job: str, run: Run) -> set[int] | None:
+    """Return the attempts that go on from a run, its own included; None where nothing is known of where that was.
+
+    Strangers may report an attempt of a job that is dead. One goes on from another where a node of that takes part in it, or of
+    one between them, or a node that the job's declaration names.
     """
-    newest = newest_attempt(session, job)
-    if newest is None or newest <= attempt:
+    number, on = run[0], _nodes_by_attempt(session, job, run)
+    if not (known := on.get(number, set())):
         return None
-    before, after = (_nodes_of(session, job, number) for number in (attempt, newest))
+    known |= _declared(session, job)
+    found = {number}
+    for attempt in sorted(on, key=lambda one: (one < number, one)):
+        if not known.isdisjoint(on[attempt]):
+            found.add(attempt)
+            known |= on[attempt] if attempt > number else set()
+    return found
+
+
+def has_strangers(session: Session, job: str, run: Run) -> bool:
+    """Whether later attempts of a job are reported that do not go on from a run: they may be inventions."""
+    related = going_on(session, job, run)
+    return related is not None and any(one > run[0] for one in _nodes_by_attempt(session, job, run).keys() - related)
+
+
+def is_strange(session: Session, job: str, run: Run) -> bool:
+    """Whether a run goes on from none that was seen before it, and was not declared."""
+    on = _nodes_by_attempt(session, job, run)
+    seen = select(Attempt.number, Attempt.first_seen_at).where(Attempt.job == job)
+    began_at = {row[0]: row[1] for row in session.execute(seen)}
+    earlier = [number for number in on if number != run[0] and began_at.get(number, inf) < began_at.get(run[0], inf)]
+    before = set[str]().union(*(on[number] for number in earlier))
+    return bool(before) and on.get(run[0], set()).isdisjoint(before | _declared(session, job))
+
+
+def _nodes_by_attempt(session: Session, job: str, run: Run) -> dict[int, set[str]]:
+    number, nodes = run
+    found = {number: {node.lower() for node in nodes}} if nodes else dict[int, set[str]]()
+    placed = select(Placement.attempt, Placement.node).where(Placement.job == job).distinct()
+    for attempt, node in session.execute(placed):
+        found.setdefault(attempt, set()).add(node.lower())
+    return found
+
+
+def _declared(session: Session, job: str) -> set[str]:
     row = session.get(Job, job)
-    declared = {node.lower() for node in row.declared.get("nodes", ())} if row is not None else set[str]()
-    return newest if not before or not after or after & (before | declared) else None
+    return {node.lower() for node in row.declared.get("nodes", ())} if row is not None else set()
 
 
-def _nodes_of(session: Session, job: str, attempt: int) -> set[str]:
-    placed = select(Placement.node).where(Placement.job == job, Placement.attempt == attempt).distinct()
-    return {node.lower() for node in session.scalars(placed)}
-
-
-def _count_nodes(session: Session, job: str, since: float) -> dict[int, int]:
-    """Return on how many nodes each attempt of a job was reported since then."""
-    reported = select(Attempt.number).where(Attempt.job == job, Attempt.last_seen_at >= since)
-    placed = select(Placement.attempt, func.count(Placement.node.distinct())).where(
-        Placement.job == job, Placement.attempt.in_(reported), Placement.last_seen_at >= since
-    )
+def _count_nodes(session: Session, counted: ColumnElement[bool], since: float) -> dict[int, int]:
+    """Return on how many nodes each of these attempts was reported since then."""
+    same = (Attempt.job == Placement.job) & (Attempt.number == Placement.attempt)
+    placed = select(Placement.attempt, func.count(Placement.node.distinct())).join(Attempt, same)
+    placed = placed.where(counted, Attempt.last_seen_at >= since, Placement.last_seen_at >= since)
     return {row[0]: row[1] for row in session.execute(placed.group_by(Placement.attempt))}
 
 

@@ -46,7 +46,7 @@ def read_job_history(session: Session, incident: Incident, verdict: Verdict, bou
     job = incident.job or ""
     numbers = _numbers(session, incident)
     done = _done(session, job)
-    known = fleet_facts.load_job_facts(session, job)
+    known = fleet_facts.load_job_facts(session, job, (incident.attempt or 0, incident.nodes))
     nodes = () if known is None else known.nodes
     return JobHistory(
         at=now,

@@ -31,7 +31,7 @@ def build_proposal(session: Session, incident: Incident, costs: Costs, weights: 
     verdict = msgspec.json.decode(row.document, type=Verdict)
     named = {clean(one.id, 255) for one in (*verdict.culprits, *verdict.suspects) if one.kind == "node"}
     shifts = node_records.read_log_odds_shifts(session, named, now, weights)
-    situation = read_situation(session, incident.job, now)
+    situation = read_situation(session, incident.job, (incident.attempt or 0, incident.nodes), now)
     case = ProposalCase(
         incident=incident.id, job=incident.job, attempt=incident.attempt, verdict_version=incident.verdict_version,
         verdict=verdict, situation=replace(
@@ -49,9 +49,9 @@ def build_proposal(session: Session, incident: Incident, costs: Costs, weights: 
     return replace(proposed, plan=plan, why=clean(proposed.why, LONGEST_WHY))
 
 
-def read_situation(session: Session, job: str, now: float) -> Situation:
-    """Return what a plan for a job rests on beside the verdict."""
-    known = fleet_facts.load_job_facts(session, job)
+def read_situation(session: Session, job: str, run: fleet_facts.Run, now: float) -> Situation:
+    """Return what a plan for a run of a job rests on beside the verdict."""
+    known = fleet_facts.load_job_facts(session, job, run)
     if known is None:
         return Situation()
     others = {

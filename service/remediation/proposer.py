@@ -29,7 +29,7 @@ from service.remediation import burn_in_watch, fleet_facts, news, outcomes, role
 from service.remediation.job_history import needs_nothing
 from service.remediation.proposals import build_proposal, ripe_incidents
 from service.remediation.repository import RemediationRepository
-from service.remediation.withdrawal import called_wrong, explain_withdrawal, overtaken, unwanted
+from service.remediation.withdrawal import called_wrong, explain_withdrawal, overtaken, stands_back, unwanted
 from service.store import incidents, timeline
 from service.store.database import TRANSIENT_ERRORS, Database
 from service.store.leases import Lease, LeaseLost
@@ -184,7 +184,9 @@ class Proposer:
             return Proposed(incident=incident.id, plan=None, why=why)
         built = build_proposal(session, incident, self._costs, self._weights, now)
         if built.plan is not None and (
-            why := overtaken(session, built.plan) or explain_withdrawal(session, built.plan, incident, now)
+            why := overtaken(session, built.plan)
+            or stands_back(session, built.plan)
+            or explain_withdrawal(session, built.plan, incident, now)
         ):
             return Proposed(incident=incident.id, plan=None, why=why)
         return built
@@ -360,7 +362,7 @@ def _call_people(session: Session, people: Iterable[tuple[str, str | None, str]]
 
 def _is_past(session: Session, incident: Incident) -> bool:
     """Whether a closed incident needs nothing more: a later attempt runs, or something is proposed or done for it."""
-    later = fleet_facts.later_attempt(session, incident.job or "", incident.attempt or 0)
+    later = fleet_facts.later_attempt(session, incident.job or "", (incident.attempt or 0, incident.nodes))
     return later is not None or any(one.incident == incident.id for one in rows.read_live(session).values())
 
 

@@ -22,7 +22,7 @@ from analyzers.model.verdict import (
 from analyzers.remediation.ladder.job_history import ENGINE
 from analyzers.remediation.messages import Cancel
 from analyzers.remediation.types import WAITING, Remediation
-from service.remediation import fleet_facts, job_history
+from service.remediation import fleet_facts, job_history, rows
 from service.store import endings
 from service.store.models import Downtime, Feedback, Incident, Job
 from service.store.models import Verdict as VerdictRow
@@ -43,11 +43,31 @@ def overtaken(session: Session, one: Remediation) -> str:
     """Say that the job runs in a later attempt than the one that a remediation was meant for; empty: it does not."""
     if one.attempt is None:
         return ""
-    if (newest := fleet_facts.later_attempt(session, one.job, one.attempt)) is not None:
+    if (newest := fleet_facts.later_attempt(session, one.job, _run(session, one))) is not None:
         return f"attempt {newest} of {one.job} runs, and it was meant for attempt {one.attempt}"
     if (fell := _fell_later(session, one)) is not None:
         return f"attempt {fell} of {one.job} has had an incident of its own, and it was meant for attempt {one.attempt}"
     return ""
+
+
+def stands_back(session: Session, plan: Remediation) -> str:
+    """Say that a proposal waits for an attempt that this plan's does not go on from; empty: none does.
+
+    A job has one proposal at a time, and an attempt that strangers invent takes the place of none.
+    """
+    if not fleet_facts.is_strange(session, plan.job, _run(session, plan)):
+        return ""
+    for one in rows.read_live(session).values():
+        if one.job == plan.job and one.incident != plan.incident and one.status == "proposed":
+            related = fleet_facts.going_on(session, one.job, _run(session, one))
+            if related is not None and (plan.attempt or 0) not in related:
+                return f"{one.id} waits, and no node of its attempt takes part in attempt {plan.attempt}, nor a declared one"
+    return ""
+
+
+def _run(session: Session, one: Remediation) -> fleet_facts.Run:
+    incident = session.get(Incident, one.incident)
+    return one.attempt or 0, () if incident is None else incident.nodes
 
 
 def _fell_later(session: Session, one: Remediation) -> int | None:
@@ -77,12 +97,18 @@ def explain_withdrawal(session: Session, one: Remediation, incident: Incident, n
         return ""
     if ended := job_history.how_it_ended(session, incident):
         return f"job {one.job} has ended: {ended}"
-    cost = session.get(Downtime, incident.id) if incident.kind in STANDSTILLS else None
-    if cost is not None and cost.first_good_at is not None and cost.first_good_at > incident.opened_at:
+    if incident.kind in STANDSTILLS and _has_stepped_since(session, one, incident):
         return f"job {one.job} runs again: it has done a step since"
     if now > incident.closed_at + RESTART_SECONDS:
         return f"the incident was closed {RESTART_SECONDS / 60:g} minutes ago: {incident.closed_because}"
     return ""
+
+
+def _has_stepped_since(session: Session, one: Remediation, incident: Incident) -> bool:
+    """Whether the job has done a step since; where strangers report attempts of it, a step may be their invention."""
+    cost = session.get(Downtime, incident.id)
+    stepped = cost is not None and cost.first_good_at is not None and cost.first_good_at > incident.opened_at
+    return stepped and not fleet_facts.has_strangers(session, one.job, _run(session, one))
 
 
 def is_of_machine(one: Remediation) -> bool:

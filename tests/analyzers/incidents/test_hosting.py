@@ -117,6 +117,33 @@ def test_a_job_that_is_gone_may_begin_on_other_nodes(strangers: int, begins: boo
     assert (hosting.attempt == 2) is begins
 
 
+def test_who_takes_a_dead_job_for_its_own_gives_it_back() -> None:
+    """A stranger alone is as many as half of one node: the job's own node begins its next attempt at once, and keeps it."""
+    hosting = Hosting()
+    hosting.take("own", [placement("own", (0, 1), world=2)], 0.0)
+    for at in range(20, int(2 * HELD_SECONDS) + 40, 10):
+        hosting.take("stranger", [placement("stranger", (0, 1), attempt=99, world=2)], at)
+    assert hosting.attempt == 99
+
+    hosting.take("own", [placement("own", (0, 1), attempt=2, world=2, pid=500)], 300.0)
+    for at in range(300, 900, 10):
+        hosting.take("own", [placement("own", (0, 1), attempt=2, world=2, pid=500)], at)
+        hosting.take("stranger", [placement("stranger", (0, 1), attempt=100, world=2)], at)
+    assert (hosting.attempt, hosts(hosting, 2)) == (2, {0: ["own"], 1: ["own"]})
+
+
+def test_who_left_a_job_does_not_take_it_back_from_more() -> None:
+    """A job that was begun anew on other nodes is theirs: a single node of the run before is too few to take it from three."""
+    hosting = running()
+    for at in range(20, int(2 * HELD_SECONDS) + 40, 10):
+        for number in range(3):
+            hosting.take(f"new-{number}", [placement(f"new-{number}", (2 * number, 2 * number + 1), attempt=2)], at)
+    assert hosting.attempt == 2
+    hosting.take("n0", [placement("n0", (0, 1), attempt=3)], 230.0)
+
+    assert hosting.attempt == 2
+
+
 def test_a_rank_beyond_the_world_is_nobodys() -> None:
     """A job of six ranks has no seventh, whoever claims it and whatever size it states."""
     hosting = running()

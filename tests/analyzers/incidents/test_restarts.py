@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open
+from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open, Received
 from analyzers.incidents.restarts import befell_before
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
@@ -78,6 +78,34 @@ def test_the_crash_of_a_restarted_attempt_is_told(killed: bool) -> None:
     assert "restarted" in closed.because
     assert "attempt 1" in closed.because
     assert not closed.recovered
+
+
+@pytest.mark.parametrize(("node", "closes"), [("stranger", False), ("n0", True)])
+def test_a_later_attempt_without_the_jobs_nodes_is_no_restart(node: str, closes: bool) -> None:
+    """A job's only node is lost, and a later attempt does steps: without that node, a stranger may have invented it."""
+    job = WatchedJob(nodes=1, stopped_at=99.0)
+    state, said = EngineState(load()), list[EngineInstruction]()
+    for at in range(0, 500, 10):
+        told = list[EngineInstruction]()
+        if at <= 120:
+            told = step(state, job.batch(0, float(at)), START + at)[1]
+        elif at >= 200:
+            placed = Placement(
+                job="run", attempt=9, at=START + at, ranks=Members.of(range(4)), nodes=(node,) * 4,
+                pids=tuple(range(200, 204)), started_ats=(START + 120.0,) * 4, world_size=4,
+            )  # fmt: skip
+            done = step_record([(at - 100, START + at)], 0, "plain", at=START + at, attempt=9)
+            more = {"sequence": 10_000 + at, "received_at": START + at, "sent_at": START + at}
+            told = step(state, Received(node=node, records=(placed, done), **more), START + at)[1]  # type: ignore[arg-type]
+        told += step(state, EngineTick(), START + at + 4.0)[1]
+        for one in [one for one in told if isinstance(one, Judge)]:
+            verdict = Verdict(symptom="crash", cause="code", abstained=False, attempt=one.attempt)
+            told += step(state, Judged(incident=one.incident, cut=one.cut, verdict=verdict), START + at + 4.0)[1]
+        said += told
+
+    assert state.jobs["run", 9].newest_step is not None
+    assert [attempt for _, attempt in opened(said)] == [0]
+    assert any("restarted" in one.because for one in said if isinstance(one, Close)) is closes
 
 
 def test_a_restart_from_outside_is_no_crash() -> None:

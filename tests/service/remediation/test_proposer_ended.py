@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
+from analyzers.remediation.guards import find_blockers
 from service.store import timeline
 from service.store.database import Database
-from service.store.models import Downtime, Incident
+from service.store.models import Downtime, Incident, Placement
 from tests.support.incident_rows import AT, JOB, SYMPTOM, seed, verdict
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import declare, place
@@ -99,6 +100,70 @@ def test_only_an_attempt_that_goes_on_from_it_cancels_a_proposal(
     care.turn()
 
     assert len(care.all()) == left
+
+
+@pytest.mark.parametrize(
+    ("nodes", "moved"), [(("stranger",), False), (("gpu-0002",), True), (("gpu-0002", "gpu-0009"), True)]
+)
+@pytest.mark.parametrize("attempt", [2, 99])
+def test_a_strangers_attempt_of_a_small_job_blocks_nothing(
+    care: Care, database: Database, nodes: tuple[str, ...], attempt: int, *, moved: bool
+) -> None:
+    """One node is half of a job of two: its later attempt, with steps and an incident, stands in the way of no approval."""
+    with database.transaction() as session:
+        session.execute(delete(Placement).where(Placement.node == "gpu-0003"))
+    care.publish(restart())
+    care.turn()
+    id = care.only().id
+    place(database, nodes, attempt=attempt, at=AT + 15.0)
+    with database.transaction() as session:
+        for cost in session.scalars(select(Downtime)):
+            cost.first_good_at = cost.detected_at + 60.0
+    book = care.remedies.state(care.now)
+    codes = [one.code for one in find_blockers(book, book.remediations[id], care.now)]
+    care.turn()
+
+    assert ("moved" in codes) is moved
+    assert [one.id for one in care.all()] == ([] if moved else [id])
+
+
+def test_a_strangers_attempt_hides_no_restart(care: Care, database: Database) -> None:
+    """The job's own next attempt withdraws the proposal, though a higher one is invented beside it."""
+    care.publish(restart())
+    care.turn()
+    place(database, ("gpu-0001", "gpu-0002"), attempt=2, at=AT + 5.0)
+    place(database, ("stranger-1", "stranger-2"), attempt=99, at=AT + 6.0)
+    care.turn()
+
+    assert care.all() == []
+
+
+def test_a_strangers_attempt_takes_no_proposals_place(care: Care, database: Database) -> None:
+    """What an invented attempt dies of asks for another start: the proposal for the job's own waits as before."""
+    care.publish(restart())
+    care.turn()
+    id = care.only().id
+    place(database, ("stranger",), attempt=99, at=AT + 5.0)
+    seed(care.database, "inc-000000000002", at=care.now, nodes=("stranger",), verdicts=(verdict("stranger"),))
+    with care.database.transaction() as session:
+        invented = session.get_one(Incident, "inc-000000000002")
+        invented.attempt = 99
+        timeline.add(session, care.now, "published", "inc-000000000002", JOB, {"version": 1})
+    care.turn()
+
+    assert [one.id for one in care.all()] == [id]
+
+
+def test_a_strangers_attempt_withdraws_no_proven_machine(care: Care, database: Database) -> None:
+    """That its attempt is over is asked first, of a machine that a hardware event proves too."""
+    care.publish(
+        replace(verdict(), symptom="hardware", roots=(Root(root="r1", cause="machine", fault_class="gpu_lost"),))
+    )
+    care.turn()
+    place(database, ("stranger-1", "stranger-2"), attempt=99, at=AT + 5.0)
+    care.turn()
+
+    assert (care.only().kind, care.only().status) == ("evict", "proposed")
 
 
 def test_a_machine_that_a_hardware_event_proves_outlives_its_job(care: Care) -> None:
