@@ -18,6 +18,7 @@ from service.store.upserts import upsert
 EVERY_SECONDS = 30.0  # of one attempt
 MOST_AT_ONCE = 64  # attempts in one transaction
 MOST_READ = 4_096
+MOST_UNCONFIRMED = 64  # nodes that are named
 NO_ATTEMPT = -1
 
 
@@ -49,6 +50,8 @@ class Learned:
             except Exception as error:  # noqa: BLE001 - one job's odd record must not stop the others
                 state.note_failure("learn", f"job {key[0]}", error)
                 continue
+            if (hosting := state.hosting.get(key[0])) is not None and (names := hosting.unconfirmed(key[1])):
+                document["unconfirmed"] = [clean(name, 255) for name in names[:MOST_UNCONFIRMED]]
             attempt = NO_ATTEMPT if key[1] is None else key[1]
             yield {"job": clean(key[0], 255), "attempt": attempt, "at": now, "document": document}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analyzers.remediation.types import list_some
 from service.reports.instants import moment, rfc3339, span
 
 WITNESSES = {
@@ -28,6 +29,18 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
     return [
         said,
         *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),
+        *_of_unconfirmed(progress.get("unconfirmed", ())),
+    ]
+
+
+def _of_unconfirmed(nodes: Sequence[str]) -> list[str]:
+    """Say whose word on the job is left out, and what confirms it."""
+    if not nodes:
+        return []
+    verb, joined = ("reports", "it joined") if len(nodes) == 1 else ("report", "they joined")
+    return [
+        f"What {list_some(nodes)} {verb} of it is left out: {joined} after its start, and nothing confirms that.",
+        "To confirm it, declare the nodes of all the job's ranks (PUT /v1/jobs/JOB), or join it in the directory of roles.",
     ]
 
 

@@ -83,6 +83,10 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
     standstills: Annotated[tuple[StandstillDocument, ...], doc("What is left out of the rhythm, the oldest first.")]
     witnesses: Annotated[tuple[WitnessDocument, ...], doc("Who says that the job goes on.")]
     recent_seconds: Annotated[tuple[float, ...], doc("The newest intervals between two reports, the oldest first.")]
+    unconfirmed: Annotated[
+        tuple[str, ...],
+        doc("Nodes that joined after the start and that nothing confirms: what they report of the job is left out."),
+    ] = ()
 
 
 @router.get(
@@ -130,4 +134,5 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
         ),
         standstills=standstills, witnesses=msgspec.convert(known["witnesses"], tuple[WitnessDocument, ...]),
         recent_seconds=tuple(round(later[0] - row[0], 3) for row, later in pairwise(rows)),
+        unconfirmed=tuple(known.get("unconfirmed", ())),
     )  # fmt: skip

@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from analyzers.incidents.hosting import Hosting
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.state import EngineState
+from collectors.records import Members, Placement
 from service.api.job_rows import current_attempts
 from service.api.resources.job_progress import newest_progress
 from service.cli.jobs import print_progress
@@ -107,6 +109,26 @@ def test_a_job_that_has_ended_has_no_bound(database: Database, capsys: pytest.Ca
     assert newer.is_outdated
     assert newer.silent_now_seconds > newer.silent_seconds
     assert ("allowed now" in (said := capsys.readouterr().out), "have ended" in said) == (not ends, ends)
+
+
+def test_who_joined_late_is_named_with_what_confirms_it(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rollout that was added while the job trains is in no verdict: over REST, in `jobs show` and on the page it says so."""
+    state = EngineState(load())
+    state.jobs["run", 0] = watched(WatchedJob(), 100.0)
+    hosting = state.hosting["run"] = Hosting()
+    hosting.take("n0", [Placement(job="run", attempt=0, ranks=Members.of([0]), world_size=1)], START)
+    late = Placement(job="run", attempt=0, ranks=Members.of([0]), roles=("rollout",))
+    hosting.take("gpu-0413", [late], START + 500.0)
+    with database.transaction() as session:
+        learned.write(session, learned.Learned().due(state, START + 530.0))
+        shown = newest_progress(session, "run", None)
+    assert shown is not None
+    print_progress(msgspec.to_builtins(shown))
+
+    assert shown.unconfirmed == ("gpu-0413",)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "What gpu-0413 reports of it is left out" in said
+    assert "PUT /v1/jobs/JOB" in said
 
 
 ATTEMPTS = [
