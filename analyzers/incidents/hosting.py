@@ -280,8 +280,8 @@ class Hosting:
             rivals = ranks.rivals(node, rank, role)
             if not is_member and not rivals and (last := ranks.last_host(seat)) is not None:
                 rivals = [last]
-            if not self._may(node, rank, sizes.get(role), at) or not (
-                self._is_declared(node, rank, rivals)
+            if not self._may(node, seat, sizes.get(role), at) or not (
+                self._is_declared(node, seat, rivals)
                 or all(self._has_lost(rival, node, claim, lost, at) for rival in rivals)
             ):
                 left = True
@@ -311,27 +311,31 @@ class Hosting:
             return True
         return known_at < ranks.start.began_at and ranks.start.lasts(at, sizes)
 
-    def _may(self, node: str, rank: int, size: int | None, at: float) -> bool:
+    def _may(self, node: str, seat: Seat, size: int | None, at: float) -> bool:
         """Whether a rank is one of the job's, and not declared to be with another node that runs just what was declared."""
-        if size is not None and size <= rank < PLACED:
+        if size is not None and size <= seat[0] < PLACED:
             return False
-        declared = self._declared_node(rank)
+        declared = self._declared_node(seat)
         return declared in (None, _plain(node)) or not any(
             self._runs_as_declared(self.claims[other], declared, at) for other in self._named.get(declared or "", ())
         )
 
     def _runs_as_declared(self, claim: Claim, name: str | None, at: float) -> bool:
         alive = claim.attempt == self.attempt and at - claim.seen_at <= HELD_SECONDS
-        return alive and bool(claim.seats) and all(self._declared_node(rank) == name for rank, _ in claim.seats)
+        return alive and bool(claim.seats) and all(self._declared_node(seat) == name for seat in claim.seats)
 
-    def _is_declared(self, node: str, rank: int, rivals: Iterable[str]) -> bool:
+    def _is_declared(self, node: str, seat: Seat, rivals: Iterable[str]) -> bool:
         """Whether a rank is declared to be with a node; of two that bear its name in two domains, with neither."""
-        declared = self._declared_node(rank)
+        declared = self._declared_node(seat)
         return declared == _plain(node) and all(_plain(rival) != declared for rival in rivals)
 
-    def _declared_node(self, rank: int) -> str | None:
-        attempt, nodes = self._declared
-        return nodes.get(rank) if attempt == (self.attempt or 0) else None  # None: agents saw no number
+    def _declared_node(self, seat: Seat) -> str | None:
+        """Return where a rank is declared to be; None: it is not, or its number is one of several roles, and the map has none."""
+        (rank, role), (attempt, nodes) = seat, self._declared
+        if attempt != (self.attempt or 0):  # None: agents saw no number
+            return None
+        hosts = self.maps[self.attempt].by_rank.get(rank, ()) if self.attempt in self.maps else ()
+        return None if role and any(held and held != role for held, _ in hosts) else nodes.get(rank)
 
     def _has_lost(self, rival: str, node: str, claim: Claim, known: dict[str, bool], at: float) -> bool:
         """Whether a host may have lost its ranks: it shows no life, and nor do the others, but for what began after that."""

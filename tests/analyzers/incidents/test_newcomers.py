@@ -127,6 +127,21 @@ def test_what_confirms_a_late_node(confirm: Callable[[Hosting, float], None]) ->
     assert (hosting.is_host("late", 1), hosting.unconfirmed(1)) == (True, [])
 
 
+def test_a_declaration_confirms_a_role_that_counts_from_nought() -> None:
+    """The trainer has a rank 0 and a rank 1 as well: the declared list of nodes says nothing of whose number that is."""
+    hosting = Hosting()
+    trainer = Placement(job="run", attempt=1, ranks=Members.of([0, 1]), roles=("trainer",) * 2, pids=(1, 2))
+    hosting.take("t0", [trainer], 0.0)
+    hosting.declare(1, ["t0", "t0", "late"], 1.0)
+    late = Placement(job="run", attempt=1, ranks=Members.of([0]), roles=("rollout",), pids=(1,))
+    for at in (LATE, LATE + 10.0):
+        hosting.take("t0", [trainer], at)
+        hosting.take("late", [late], at)
+
+    assert (hosting.is_host("late", 1), hosting.unconfirmed(1)) == (True, [])
+    assert hosting.maps[1].on["t0"] == {(0, "trainer"), (1, "trainer")}
+
+
 def test_a_name_in_another_domain_is_not_confirmed() -> None:
     """The declared node is there itself: who bears its name elsewhere is another."""
     hosting = running()
