@@ -26,7 +26,7 @@ Verb = Literal["approve", "reject", "cancel", "undo"]
 
 UNSURE = (
     "the service's clock is not certain, so some hours from now have no end that is known; nothing was held. Hold it with"
-    " `faulthound holds add NODE --for 4h --reason TEXT` on a machine whose clock is right, or freeze everything meanwhile"
+    " `faulthound holds add --node NODE --for 4h --reason TEXT` on a machine whose clock is right, or freeze everything meanwhile"
 )
 
 router = APIRouter(include_in_schema=False, route_class=forms.FormRoute)
