@@ -1,67 +1,21 @@
 """Every fault class in one table: who claims it, which causes it may have, its words, and the strongest action it allows.
 
-Whatever treats a class specially reads it here. A new class is one row; docs/reference.md lists them.
+Whatever treats a class specially reads it here. A new class is one row; docs/reference.md lists them. Those of a job's
+logs are in ``crash_classes``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.xids import Action, action_for
+from analyzers.model import crash_classes
+from analyzers.model.fault_class import FaultClass, Trait
 from analyzers.model.finding import Cause
 
-ActionKind = Literal[
-    "none", "probe", "restart_role", "reattempt", "restart_job", "rollback", "reset_gpu", "reboot_node", "evict"
-]  # the weakest first
-Trait = Literal[
-    "job_may_run",  # the job runs, or may run: a claim that only supports others does not stand beside it
-    "alone",  # it stands only where nothing else is claimed, and supports nothing
-    "supports",  # it supports other claims, and stands by itself only where there is none
-    "no_dump",  # it rests on a missing dump alone
-    "no_stack",  # it rests on a missing stack alone
-    "own_state",  # the process's own state shows it: that the rank waits for files or has left is no excuse
-    "on_device",  # the rank waits for its device: what its host does meanwhile is no excuse
-    "alike",  # without named ranks it is about all ranks that stand alike
-    "any_size",  # the set of suspects is named, however large
-    "stacks_add",  # stacks that point at other ranks widen the set of suspects
-    "while_absent",  # a live rank that has a process again is not evicted for it
-    "may_start",  # a live rank may still be starting: only its process's state evicts it
-    "asked",  # the job was ended from outside: what held it up before is the root, where anything did
-    "from_outside",  # the job was ended from outside, and nothing is wrong
-    "ended",  # a process that ended, as each does once the job is ended from outside
-    "waits_outside",  # the ranks of its scope wait for what is outside their role or job: no wait of others accuses them
-    "own_code",  # a place in the program's own code: with no other evidence its code or data holds it as well as its machine
-    "everywhere",  # every rank failed alike: the code of this version is broken
-]
-
 ANALYZER_FAILED = "analyzer_failed"
-
-
-@dataclass(frozen=True, slots=True)
-class FaultClass:
-    """One row. A ``name`` with * stands for all that fit it, and {} in ``words`` for what * stands for.
-
-    ``claimed_by``: the analyzers that claim it; "verdict": it is made while their claims are weighed.
-    ``causes``: the causes that a claim of this class may have.
-    ``strongest``: the strongest action that it leads to with no other evidence; of an event of a device, the strongest that
-    the table of hardware events may ask for (``analyzers/knowledge/xid.toml``).
-    ``words``: what happened, as a sentence goes on after the rank's name and a colon.
-    ``proof``: why its evidence alone is enough to evict, as a sentence goes on; empty: it is not.
-    ``advice``: why ``strongest`` is the action where the first of ``causes`` is the cause; empty: the cause decides.
-    """
-
-    name: str
-    claimed_by: tuple[str, ...]
-    causes: tuple[Cause, ...]
-    strongest: ActionKind
-    words: str
-    proof: str = ""
-    advice: str = ""
-    traits: tuple[Trait, ...] = ()
 
 
 def _hang() -> Iterator[FaultClass]:
@@ -183,91 +137,6 @@ def _roles() -> Iterator[FaultClass]:
     )
 
 
-def _ends() -> Iterator[FaultClass]:
-    by = ("crash",)
-    advice = "the job was ended from outside: who ended it starts it again"
-    ends: tuple[tuple[str, str, tuple[Trait, ...]], ...] = (
-        ("preempted", "the scheduler took the job's place", ()),
-        ("time_limit", "the job reached its time limit", ("asked",)),
-        ("terminated", "the job was ended from outside", ("asked",)),
-    )
-    for name, words, traits in ends:
-        yield FaultClass(name, by, ("platform",), "none", words, advice=advice, traits=(*traits, "from_outside"))
-    yield FaultClass(
-        "container_refused", by, ("platform",), "restart_job", "the platform ended or refused its container"
-    )
-    yield FaultClass(
-        "pod_waits", by, ("platform",), "none", "a pod waits for a place, or for its container to start",
-        advice="no machine of the job is at fault: the platform has to give what the pod waits for",
-    )  # fmt: skip
-
-
-def _files() -> Iterator[FaultClass]:
-    yield FaultClass(
-        "file_system_error", ("crash",), ("storage",), "none", "a file system did not read or write for it",
-        advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
-    )  # fmt: skip
-
-
-def _crash() -> Iterator[FaultClass]:
-    by = ("crash",)
-    yield FaultClass(
-        "uneven_end", ("crash", "verdict"), ("code",), "none", "it ended its steps before the others",
-        advice="the ranks had not the same number of steps to do: the code is to end them together",
-    )  # fmt: skip
-    yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
-    yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
-    yield FaultClass(
-        "devices_absent", ("crash", "hardware"), ("platform",), "restart_job", "no working GPU was there for it",
-        advice="repair its fabric manager, driver or container before: no proof against the machine",
-    )  # fmt: skip
-    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device")
-    yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
-    yield FaultClass("device_assert", by, ("code",), "rollback", "a check inside a kernel failed")
-    yield FaultClass(
-        "device_memory", by, ("imbalance",), "none", "its share did not fit its GPU",
-        advice="no machine is at fault: see what else its GPU held, and let this rank hold less on it",
-    )  # fmt: skip
-    yield FaultClass(
-        "device_memory_all_ranks", by, ("code",), "none", "no rank's share fits its GPU",
-        advice="no machine is at fault: let each rank hold less on its GPU",
-    )  # fmt: skip
-    yield FaultClass(
-        "host_oom", by, ("code",), "none", "memory of the host, or of its limit, ran out",
-        advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
-    )  # fmt: skip
-    yield FaultClass(
-        "shared_memory", by, ("code",), "none", "shared memory ran out",
-        advice="no machine is at fault: raise the limit of shared memory (/dev/shm), or use fewer data loader workers",
-    )  # fmt: skip
-    yield FaultClass(
-        "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
-        advice="an exception in the code: read it; a plain restart shows whether it comes again",
-    )  # fmt: skip
-    yield FaultClass("exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception")
-    yield FaultClass(
-        "exception_all_ranks", by, ("code", "storage", "data"), "rollback", "every rank raised the same exception",
-        traits=("everywhere",),
-    )  # fmt: skip
-    yield FaultClass(
-        "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed"
-    )
-    yield FaultClass("all_killed", by, ("platform",), "restart_job", "every process was killed")
-    yield FaultClass("process_crashed", by, ("machine", "unknown"), "probe", "its process crashed in native code")
-    yield FaultClass("crashed_all_ranks", by, ("code",), "rollback", "every process crashed in native code")
-    yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
-    yield FaultClass("aborted_all_ranks", by, ("code",), "rollback", "every process aborted itself")
-    yield FaultClass("exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why")
-    yield FaultClass("transport_failed", by, ("network",), "probe", "the network did not deliver to a peer")
-    yield FaultClass("port_failed", by, ("network",), "probe", "a port of its network card failed")
-    yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
-    yield FaultClass(
-        "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
-        advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",
-    )  # fmt: skip
-    yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
-
-
 def _hardware() -> Iterator[FaultClass]:
     by = ("hardware",)
     yield FaultClass("xid_*", by, ("machine",), "evict", "Xid {}")
@@ -358,9 +227,7 @@ FAULT_CLASSES: tuple[FaultClass, ...] = (
     *_processes_and_stacks(),
     *_network(),
     *_roles(),
-    *_ends(),
-    *_files(),
-    *_crash(),
+    *crash_classes.rows(),
     *_hardware(),
     *_slow(),
     *_weighing(),

@@ -12,7 +12,8 @@ import msgspec
 from fastapi.routing import APIRoute
 
 from analyzers.model import verdict
-from analyzers.model.fault_classes import FAULT_CLASSES, ActionKind, FaultClass
+from analyzers.model.fault_class import ActionKind, FaultClass
+from analyzers.model.fault_classes import FAULT_CLASSES
 from collectors import live
 from service.api import auth
 from service.api.app import create_app

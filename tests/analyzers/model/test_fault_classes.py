@@ -12,15 +12,8 @@ from typing import get_args
 import pytest
 
 from analyzers.knowledge import Knowledge, xids
-from analyzers.model.fault_classes import (
-    FAULT_CLASSES,
-    ActionKind,
-    FaultClass,
-    Trait,
-    fault_class,
-    hardware_action,
-    in_words,
-)
+from analyzers.model.fault_class import ActionKind, FaultClass, Trait
+from analyzers.model.fault_classes import FAULT_CLASSES, fault_class, hardware_action, in_words
 from analyzers.model.finding import Cause, Finding, Suspect
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window

@@ -10,7 +10,8 @@ from typing import get_args
 import pytest
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.fault_classes import FAULT_CLASSES, FaultClass
+from analyzers.model.fault_class import FaultClass
+from analyzers.model.fault_classes import FAULT_CLASSES
 from analyzers.model.finding import Evidence, Finding, Kind, Suspect
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Culprit, Verdict

@@ -1,0 +1,103 @@
+"""The fault classes that a job's logs give: how it was ended or refused, what failed by itself, what only echoes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.model.fault_class import FaultClass, Trait
+
+
+def rows() -> Iterator[FaultClass]:
+    """Yield every row."""
+    yield from _ends()
+    yield from _files()
+    yield from _crash()
+
+
+def _ends() -> Iterator[FaultClass]:
+    by = ("crash",)
+    advice = "the job was ended from outside: who ended it starts it again"
+    ends: tuple[tuple[str, str, tuple[Trait, ...]], ...] = (
+        ("preempted", "the scheduler took the job's place", ()),
+        ("time_limit", "the job reached its time limit", ("asked",)),
+        ("terminated", "the job was ended from outside", ("asked",)),
+    )
+    for name, words, traits in ends:
+        yield FaultClass(name, by, ("platform",), "none", words, advice=advice, traits=(*traits, "from_outside"))
+    yield FaultClass(
+        "container_refused", by, ("platform",), "restart_job", "the platform ended or refused its container"
+    )
+    yield FaultClass(
+        "daemon_failed", by, ("platform",), "none", "a daemon of the scheduler does not work, or could not be reached",
+        advice="no machine of the job is at fault as far as is seen: look at that daemon's own log",
+    )  # fmt: skip
+    yield FaultClass(
+        "pod_waits", by, ("platform",), "none", "a job or a pod waits for a place, or for its container to start",
+        advice="no machine of the job is at fault: the platform has to give what it waits for",
+    )  # fmt: skip
+
+
+def _files() -> Iterator[FaultClass]:
+    yield FaultClass(
+        "file_system_error", ("crash",), ("storage",), "none", "a file system did not read or write for it",
+        advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
+    )  # fmt: skip
+
+
+def _crash() -> Iterator[FaultClass]:
+    by = ("crash",)
+    yield FaultClass(
+        "uneven_end", ("crash", "verdict"), ("code",), "none", "it ended its steps before the others",
+        advice="the ranks had not the same number of steps to do: the code is to end them together",
+    )  # fmt: skip
+    yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
+    yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
+    yield FaultClass(
+        "devices_absent", ("crash", "hardware"), ("platform",), "restart_job", "no working GPU was there for it",
+        advice="repair its fabric manager, driver or container before: no proof against the machine",
+    )  # fmt: skip
+    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device")
+    yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
+    yield FaultClass("device_assert", by, ("code",), "rollback", "a check inside a kernel failed")
+    yield FaultClass(
+        "device_memory", by, ("imbalance",), "none", "its share did not fit its GPU",
+        advice="no machine is at fault: see what else its GPU held, and let this rank hold less on it",
+    )  # fmt: skip
+    yield FaultClass(
+        "device_memory_all_ranks", by, ("code",), "none", "no rank's share fits its GPU",
+        advice="no machine is at fault: let each rank hold less on its GPU",
+    )  # fmt: skip
+    yield FaultClass(
+        "host_oom", by, ("code",), "none", "memory of the host, or of its limit, ran out",
+        advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
+    )  # fmt: skip
+    yield FaultClass(
+        "shared_memory", by, ("code",), "none", "shared memory ran out",
+        advice="no machine is at fault: raise the limit of shared memory (/dev/shm), or use fewer data loader workers",
+    )  # fmt: skip
+    yield FaultClass(
+        "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
+        advice="an exception in the code: read it; a plain restart shows whether it comes again",
+    )  # fmt: skip
+    yield FaultClass("exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception")
+    yield FaultClass(
+        "exception_all_ranks", by, ("code", "storage", "data"), "rollback", "every rank raised the same exception",
+        traits=("everywhere",),
+    )  # fmt: skip
+    yield FaultClass(
+        "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed"
+    )
+    yield FaultClass("all_killed", by, ("platform",), "restart_job", "every process was killed")
+    yield FaultClass("process_crashed", by, ("machine", "unknown"), "probe", "its process crashed in native code")
+    yield FaultClass("crashed_all_ranks", by, ("code",), "rollback", "every process crashed in native code")
+    yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
+    yield FaultClass("aborted_all_ranks", by, ("code",), "rollback", "every process aborted itself")
+    yield FaultClass("exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why")
+    yield FaultClass("transport_failed", by, ("network",), "probe", "the network did not deliver to a peer")
+    yield FaultClass("port_failed", by, ("network",), "probe", "a port of its network card failed")
+    yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
+    yield FaultClass(
+        "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
+        advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",
+    )  # fmt: skip
+    yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
