@@ -25,6 +25,7 @@ from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
 from collectors.formats.markup import is_literal, margin_of, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import HEADING, SmiLines
+from collectors.formats.reports import reported
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
@@ -209,7 +210,7 @@ class _Reader:
             return
         text = text[self.margin :] if self.margin and text[: self.margin].isspace() else text
         literal = bool(mask & KERNEL) and is_literal(text)
-        text = text if literal else unmarked(text)
+        text = text if literal else reported(unmarked(text))
         if self.smi.busy or mask & SMI:
             if self.smi.feed(text):
                 return

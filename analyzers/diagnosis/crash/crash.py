@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from analyzers.diagnosis.crash import silence
+from analyzers.diagnosis.crash import outside, silence
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, classify, evidence_of, failures_of, place
-from analyzers.diagnosis.crash.outside import UNSEEN, follows, how_ended, older_than, standstill, still_waits
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -26,7 +25,6 @@ from collectors.records import KernelEvent, LogEvent, Placement, ProcessState, S
 SYMPTOMS = frozenset({*OWN, *ECHOES, "preempted", "node_failure", "time_limit", "cancelled", "stuck"}) - {"exit"}
 """Kinds that may be the first symptom: a launcher's clean-up and its bare exit codes come after it."""
 MAX_REJECTED = 8
-PLUGIN = "plugin"  # a refusal's operation where a scheduler's plugin failed
 MAX_EVIDENCE = 12
 LEAST_STRENGTH = 0.05
 LOCAL = frozenset({"device_lost", "device_fault", "killed", "crashed"})
@@ -93,27 +91,26 @@ def _order(event: LogEvent) -> tuple[Any, ...]:
 def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
     """The scheduler's own words. A preemption explains every later death; a lost node is named; a time limit is weak."""
     own = [failure for failure in scene.failures if failure.kind in SPOKEN]
-    if lost := scene.events("node_failure"):
+    if lost := outside.lost_nodes(scene.classified):
         yield _node_failure(scene, lost)
-    # What a plugin fails at, such as in an epilog, may come after the end: it explains none that speaks for itself.
-    if refused := [event for event in scene.events("refused") if not own or event.operation != PLUGIN]:
-        yield _outside(scene, refused, "container_refused", 0.8, "the platform ended its container or refused it one")
+    if refused := outside.refusals(scene.classified, scene.failures):
+        yield _outside(scene, refused, *outside.refused_fault_class_of(refused))
         return
     if taken := scene.events("preempted"):
-        if not older_than(own, taken, float(scene.table.get("preemption_grace_seconds", 0.0))):
+        if not outside.older_than(own, taken, float(scene.table.get("preemption_grace_seconds", 0.0))):
             yield _outside(scene, taken, "preempted", 0.9, "the scheduler took the job's place: it says so")
         return
-    if not own and (waits := still_waits(scene.classified)):
+    if not own and (waits := outside.still_waits(scene.classified)):
         why = "a pod waits: the platform has no place for it, or cannot start its container"
         yield _outside(scene, waits, "pod_waits", 0.7, why)
         return
     asked = scene.events("shutdown", "cancelled", "time_limit")
     dead = [failure for failure in scene.failures if failure.kind not in {"", "terminated"}]
-    if not all(follows(failure, asked) for failure in dead) or scene.events("watchdog"):
+    if not all(outside.follows(failure, asked) for failure in dead) or scene.events("watchdog"):
         return
     ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")
-    how = how_ended(ended)
-    if asked and (stood := standstill(window, asked)) is not None:
+    how = outside.how_ended(ended)
+    if asked and (stood := outside.standstill(window, asked)) is not None:
         yield _stood(scene, ended, stood)
     elif scene.events("time_limit"):
         yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
@@ -162,7 +159,9 @@ def _outside(scene: Scene, events: Sequence[LogEvent], fault_class: str, strengt
 def _stood(scene: Scene, events: Sequence[LogEvent], stood: Evidence) -> Finding:
     """A job that stood still until it was ended: that it was ended is known, what held it up is not."""
     name = "time_limit" if scene.events("time_limit") else "terminated"
-    made = _outside(scene, events, name, 0.6, f"the job was {how_ended(events)} and no process failed by itself")
+    made = _outside(
+        scene, events, name, 0.6, f"the job was {outside.how_ended(events)} and no process failed by itself"
+    )
     # Where an interrupted rank stood, and where its peers lost it, is as good as its stack.
     found = [failure for failure in scene.failures if failure.event is not None and failure.event.frames]
     found.sort(key=lambda failure: (failure.kind != "terminated", failure.rank is None, failure.rank))
@@ -170,7 +169,7 @@ def _stood(scene: Scene, events: Sequence[LogEvent], stood: Evidence) -> Finding
             for each in found[: MAX_EVIDENCE - len(made.evidence)] for one in each.evidence()[:1]]  # fmt: skip
     shown = (stood, *made.evidence[:1], *ends)
     return replace(
-        made, symptom="hang", onset=stood.at, first_symptom=stood, evidence=shown, missing=(UNSEEN,), victims=()
+        made, symptom="hang", onset=stood.at, first_symptom=stood, evidence=shown, missing=(outside.UNSEEN,), victims=()
     )
 
 

@@ -27,7 +27,7 @@ OWN = (
 SPOKEN = OWN[: OWN.index("crashed")]
 """Own kinds that the rank itself put into words."""
 _OF_NO_PROCESS = frozenset({
-    "", "launcher", "step_ended", "waits_for_place", "got_place",
+    "", "launcher", "step_ended", "waits_for_place", "got_place", "node_returned",
     "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line", "collective",
 })  # fmt: skip
 WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "numeric"})

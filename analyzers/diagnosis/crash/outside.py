@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyzers.diagnosis.crash.failures import ECHOES, Failure, place
+from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, place
 from analyzers.model.finding import Evidence
 from analyzers.model.window import Window
 from collectors.records import STEP_COLUMNS, LogEvent, Steps
@@ -15,6 +15,8 @@ from collectors.records import STEP_COLUMNS, LogEvent, Steps
 STOOD_SECONDS = 60.0
 """At least so long without a step before the end, and so many times the longest gap before, is a standstill."""
 STOOD_GAPS, FEWEST_GAPS = 5.0, 5
+PLUGIN, DAEMON = "plugin", "daemon"  # a refusal's operation: a scheduler's plugin, or a daemon itself, failed
+UNHEARD = "unheard"  # a lost node's operation: it did not answer
 UNSEEN = "the ranks' stacks, flight-recorder dumps or process states from before the job was ended"
 
 
@@ -87,3 +89,38 @@ def still_waits(classified: Sequence[tuple[str, LogEvent]]) -> list[LogEvent]:
         elif kind == "got_place":
             waits = [one for one in waits if event.operation not in {one.operation, "start"}]
     return waits
+
+
+def refusals(classified: Sequence[tuple[str, LogEvent]], failures: Sequence[Failure]) -> list[LogEvent]:
+    """Return what the platform refused or ended.
+
+    What a scheduler's plugin fails at, such as in an epilog, may come after the end: it explains none that speaks for itself.
+    What a daemon says of itself explains no process that failed at all. Beside a node that was lost both are its echo.
+    """
+    lost = bool(lost_nodes(classified))
+    spoken = lost or any(failure.kind in SPOKEN for failure in failures)
+    failed = lost or any(failure.kind in OWN for failure in failures)
+    hushed = {PLUGIN: spoken, DAEMON: failed}
+    return [event for kind, event in classified if kind == "refused" and not hushed.get(event.operation or "", False)]
+
+
+def lost_nodes(classified: Sequence[tuple[str, LogEvent]]) -> list[LogEvent]:
+    """Return the reports that a node failed; one that was only unheard of for a while, and answers again, has not."""
+    lost: list[LogEvent] = []
+    for kind, event in classified:
+        if kind == "node_failure":
+            lost.append(event)
+        elif kind == "node_returned":
+            lost = [one for one in lost if one.operation != UNHEARD or one.node not in {event.node, None}]
+    return lost
+
+
+def refused_fault_class_of(refused: Sequence[LogEvent]) -> tuple[str, float, str]:
+    """Return the fault class of refusals, how sure they make, and why."""
+    if all(event.operation == DAEMON for event in refused):
+        return (
+            "daemon_failed",
+            0.6,
+            "a daemon of the scheduler reports trouble of its own, and no process failed by itself",
+        )
+    return "container_refused", 0.8, "the platform ended its container or refused it one"

@@ -15,6 +15,9 @@ FATAL = frozenset(
 ENDS = frozenset({"exit", "torchrun_failure", "oom_kill", "preempted", "cancelled", "time_limit", "node_failure"})
 """What a launcher or the scheduler reports of an end."""
 
+OUTLIVED = frozenset({"network_error", "connection_closed", "nccl_error"})
+"""What links recover from: a job that goes on with its steps has outlived it."""
+
 _BY_LAUNCHER = (
     ("restart_count=", re.compile(r"Rendezvous complete for workers\. Result:.{0,20}restart_count=[1-9]")),
     ("restart_count=", re.compile(r"^\s{0,8}restart_count=[1-9]\d{0,5}\s*$")),

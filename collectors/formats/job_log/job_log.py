@@ -18,7 +18,7 @@ import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.job_log import families, log_marks, rl_steps
-from collectors.formats.job_log.attempts import ENDS, FATAL
+from collectors.formats.job_log.attempts import ENDS, FATAL, OUTLIVED
 from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.recognition import sniff
@@ -27,7 +27,7 @@ from collectors.formats.job_log.shapes import Blocks, identity
 from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
-from collectors.formats.job_log.traceback_events import alone, event_of, quoted_in
+from collectors.formats.job_log.traceback_events import alone, event_of, may_stand, quoted_in
 from collectors.formats.job_log.tracebacks import HEADER, LAST_LINE, Assembler
 from collectors.formats.quotations import Quotes
 from collectors.formats.text_lines import lines
@@ -251,7 +251,7 @@ class JobLog:
         line = self.last_line
         if (
             line is None
-            or any(line.rank is None or found.event != "traceback" or found.exception for _, found in self.found)
+            or not may_stand(line, [found for _, found in self.found])
             or self.runs.after(line.number)
             or self.last_number - line.number > LAST_WORDS_LINES
         ):
@@ -270,7 +270,7 @@ class JobLog:
         if found.event == "traceback":
             own = [line for line in after if line.stream == name and line.at is not None]
             return len(own) >= STEPS_AFTER and not self._has_ended(found, since)
-        return found.event in {"network_error", "connection_closed", "nccl_error"} and len(after) >= STEPS_AFTER
+        return (found.event in OUTLIVED or found.operation == "daemon") and len(after) >= STEPS_AFTER
 
     def _has_ended(self, found: LogEvent, since: int) -> bool:
         """Whether a launcher reports after it that its process failed; one that names no rank may be about it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from signal import SIGTERM
 
 from collectors.formats.job_log import log_marks
 from collectors.formats.job_log.families import network, ray
@@ -12,6 +13,7 @@ from collectors.formats.job_log.shapes import event, events
 from collectors.formats.job_log.tracebacks import LAST_LINE, Traceback
 from collectors.records import LogEvent
 
+_REPORTED = frozenset({"exit", "torchrun_failure", "closing_signal"})
 QUOTED = (*network.SHAPES, *ray.SHAPES)
 
 
@@ -50,3 +52,20 @@ def alone(line: Line) -> Iterator[LogEvent]:
     """Give the exception that a line is, if it is the last line of a traceback."""
     if found := LAST_LINE.match(line.text):
         yield event(line, "traceback", exception=found[1], message=found[2])
+
+
+def may_stand(line: Line, found: Sequence[LogEvent]) -> bool:
+    """Whether the last line of a traceback may stand for all of it: nothing else was found that could say more.
+
+    That is: cut tracebacks of processes with ranks, or a launcher's report of exits after it, as Python's exceptions end.
+    """
+    cut = line.rank is not None and all(each.event == "traceback" and not each.exception for each in found)
+    reported = all(
+        each.event in _REPORTED
+        and each.signal in {None, SIGTERM}
+        and each.exit_code in {None, 1}
+        and each.exception is None
+        and int(each.source) > line.number
+        for each in found
+    )
+    return not found or cut or reported

@@ -30,19 +30,23 @@ _QUALIFIED = re.compile(
 )
 """An exception by its full name: the last line of a traceback even where nothing of it was pasted before."""
 _OTHER_NAMES = (
-    r"(?:Read|Connect)?Timeout|TimeoutExpired|ServiceUnavailable|BrokenProcessPool|BadGzipFile|Again|NVMLError_\w{1,40}"
+    r"(?:Read|Connect)?Timeout|TimeoutExpired|ServiceUnavailable|BrokenProcessPool|BadGzipFile|BadZipFile|Arrow[A-Z]\w{2,20}|"
+    r"Again|NVMLError_\w{1,40}"
 )
 _BY_LOGGER = r"(?:.{0,100}?\b(?:ERROR|CRITICAL|FATAL)\b.{0,80}?[:\]] |\[?[EF]\d{3,4} \d\d:.{1,80}?\] )?"
 LAST_LINE = re.compile(
     r"\s{0,8}"
     + _BY_LOGGER
     + r"(?!LustreError|LNetError)((?:[A-Za-z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception)|Exception)"
-    r"|(?:[A-Za-z_]\w{0,60}\.){1,8}(?:" + _OTHER_NAMES + r")|socket\.(?:gaierror|timeout)|zlib\.error): (\S.{0,1000})$"
+    r"|(?:[A-Za-z_]\w{0,60}\.){1,8}(?:"
+    + _OTHER_NAMES
+    + r")|socket\.(?:gaierror|timeout)|(?:zlib|cv2)\.error): (\S.{0,1000})$"
 )
 """The last line of a traceback, where nothing else of it is left."""
 LAST_LINES = (
     "Error: ", "Exception: ", "Timeout: ", "TimeoutExpired: ", "ServiceUnavailable: ", "BrokenProcessPool: ", "BadGzipFile: ",
-    "error.Again: ", "NVMLError_", "socket.gaierror: ", "socket.timeout: ", "zlib.error: ",
+    "BadZipFile: ", "ArrowInvalid: ",
+    "error.Again: ", "NVMLError_", "socket.gaierror: ", "socket.timeout: ", "zlib.error: ", "cv2.error: ",
 )  # fmt: skip
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\]|\(\w{1,60}\))?)(?:: ?(.*))?$")
 _NAMES = re.compile(

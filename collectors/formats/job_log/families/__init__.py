@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collectors.formats.job_log.families import accelerators, mpi, network, programs, pytorch, ray, schedulers, serving
+from collectors.formats.job_log.families import (
+    accelerators,
+    mpi,
+    network,
+    nodes,
+    programs,
+    pytorch,
+    ray,
+    schedulers,
+    serving,
+    slurm,
+)
 
 SHAPES = (
     *network.SHAPES,
     *pytorch.SHAPES,
     *programs.SHAPES,
     *schedulers.SHAPES,
+    *slurm.SHAPES,
+    *nodes.SHAPES,
     *mpi.SHAPES,
     *ray.SHAPES,
     *serving.SHAPES,
     *accelerators.SHAPES,
 )
-BLOCKS = (*pytorch.BLOCKS, *schedulers.BLOCKS, *mpi.BLOCKS, *ray.BLOCKS, *accelerators.BLOCKS)
+BLOCKS = (
+    *pytorch.BLOCKS,
+    *schedulers.BLOCKS,
+    *slurm.BLOCKS,
+    *nodes.BLOCKS,
+    *mpi.BLOCKS,
+    *ray.BLOCKS,
+    *accelerators.BLOCKS,
+)

@@ -61,7 +61,7 @@ SHAPES = (
     shape(
         "cudaError",
         r"(?P<message>\bcudaError(?:IllegalAddress|LaunchFailure|ECCUncorrectable|NvlinkUncorrectable|HardwareStackError|"
-        r"MemoryAllocation|SystemNotReady|InsufficientDriver|NoDevice|MisalignedAddress|Assert)\b.{0,160})",
+        r"NoKernelImageForDevice|UnsupportedPtxVersion|MemoryAllocation|SystemNotReady|InsufficientDriver|NoDevice|MisalignedAddress|Assert)\b.{0,160})",
         "cuda_error",
     ),
     shape("Cuda Runtime (", r"Cuda Runtime \((?P<message>[^)]{1,160})", "cuda_error"),
@@ -117,6 +117,41 @@ SHAPES = (
         "reason=[task timeout]",
         r"(?P<message>\w{1,60} execute failed, reason=\[task timeout\])",
         "communication_timeout",
+    ),
+    shape(
+        "EI00",
+        r"\b(?P<exception>EI00(?:01|03|04|05|08|14|16|17|19|20))(?:\)|\b): (?P<message>.{0,300})",
+        "traceback",
+    ),
+    *(
+        shape(word, r"\b(?P<code>EI00(?:09|10|12|13|15|18))(?:\)|\b): (?P<message>.{0,300})", "nccl_error")
+        for word in ("EI0009", "EI001")
+    ),
+    *(
+        shape(word, r"\b(?P<code>E[IL]00(?:11|04))(?:\)|\b): (?P<message>Failed to allocate.{0,300})", "oom")
+        for word in ("EI0011", "EL0004")
+    ),
+    shape(
+        " is timed out. It may exit",
+        r"The node: ?(?P<members>\d{1,7}) is timed out\. It may exit with exception",
+        "heartbeat_lost",
+    ),
+    shape("EL0001", r"\b(?P<code>EL0001)(?:\)|\b): (?P<message>.{0,300})", "cuda_error"),
+    *(
+        shape(
+            word,
+            r"(?P<message>(?:UCE ERROR|HBM_MULTIBIT_ECC_ERROR|hbm Multi-bit ECC error|DEVICE_MEM_ERROR).{0,160})",
+            "cuda_error",
+        )
+        for word in ("UCE ERROR", "MULTIBIT_ECC", "ulti-bit ECC error", "DEVICE_MEM_ERROR")
+    ),
+    *(  # npu-smi info
+        shape(
+            word,
+            r"^\|\s{0,8}\d{1,3}\s{1,12}\w{3,20}\s{1,24}\|\s(?P<message>" + word.strip("| ") + r")\s{1,20}\|",
+            "diagnostic_failed",
+        )
+        for word in ("| Critical ", "| Alarm ")
     ),
     shape("EJ0001", r"\b(?P<code>EJ0001): (?P<message>.{0,300})", "cuda_error"),
     shape("EZ9999", r"\b(?P<code>EZ9999): (?P<message>.{0,300})", "cuda_error"),

@@ -67,6 +67,11 @@ SHAPES = (
         r"\*\*\* (?P<exception>MPI_ERR_(?:TRUNCATE|COUNT|TYPE|TAG|COMM|RANK|BUFFER|ARG|OP|ROOT|GROUP)): (?P<message>.{1,160})",
         "traceback",
     ),
+    shape(
+        "SSH was not successful from",
+        r"(?P<message>SSH was not successful from the local host to host .{1,120})",
+        "connection_closed",
+    ),
     shape("Horovod has been shut down", r"(?P<message>Horovod has been shut down)", "connection_closed"),
 )
 

@@ -41,16 +41,98 @@ SHAPES = (
     ),
     *(
         shape(
-            words,
-            r"^[a-z][\w.+-]{0,30}: (?:\[[\w ]{1,20}\] )?.{0,300}?(?P<message>" + words + r")(?: \(\d{1,3}\))?\s*$",
+            words[1:],
+            r"^(?:[a-z][\w.+-]{0,30}|\S{1,200}: line \d{1,6}): (?:\[[\w ]{1,20}\] )?.{0,300}?(?P<message>(?i:"
+            + words[0]
+            + ")"
+            + words[1:]
+            + r")(?: \(\d{1,3}\))?[.\s]*(?:: unknown)?$",
             "traceback",
             exception="OSError",
         )
         for words in _FILES
     ),
     shape(
+        "o space left on device [",
+        r"what\(\):  .{0,200}?(?P<message>No space left on device) \[",
+        "traceback",
+        exception="OSError",
+    ),
+    shape(
+        "ENOSPC: ",
+        r"^(?:Error: )?(?P<message>ENOSPC: no space left on device.{0,100})",
+        "traceback",
+        exception="OSError",
+    ),
+    shape(
+        "OSError(28, ",
+        r"\b(?:ERROR|Error|error)\b.{0,200}OSError\((?P<message>28, 'No space left on device')",
+        "traceback",
+        exception="OSError",
+    ),
+    *(  # gzip, tar, xz, zstd, unzip, bzip2
+        shape(
+            word,
+            r"^(?:gzip|gunzip|zcat|pigz|tar|xz|zstd|unzip|bzip2|bsdtar|lz4|zstdcat): (?P<message>(?:.{1,300}: )?"
+            + word
+            + r".{0,80})",
+            "traceback",
+            exception="ReadError",
+        )
+        for word in (
+            "unexpected end of file",
+            "Unexpected EOF in archive",
+            "invalid compressed data",
+            "not in gzip format",
+            "This does not look like a tar archive",
+            "Compressed data is corrupt",
+            "Skipping to next header",
+            "Truncated input file",
+            "corrupted archive",
+        )
+    ),
+    *(
+        shape(
+            word,
+            r"^(?P<message>" + word + r"\s{0,4}: .{1,200})",
+            "traceback",
+            exception="CompileError",
+        )
+        for word in ("nvcc fatal ", "ptxas fatal ", "hipcc: error")
+    ),
+    shape(
+        "The detected CUDA version (",
+        r"^(?:RuntimeError: )?(?P<message>The detected CUDA version \([\d.]{1,8}\) mismatches the version .{0,80})",
+        "traceback",
+        exception="RuntimeError",
+    ),
+    shape(
+        "Could not override '",
+        r"^(?P<message>Could not override '[^']{1,200}'\.?)",
+        "traceback",
+        exception="ConfigCompositionException",
+    ),
+    shape(  # of a logger's own line; a program that takes the next port says so at a lower level
+        "ddress already in use",
+        r"^(?:\[?[EF]\d{3,4} |ERROR|\S{1,80}: error: ).{0,400}(?P<message>[Aa]ddress already in use)",
+        "traceback",
+        exception="EADDRINUSE",
+    ),
+    shape(
+        " failed: Address already in use",
+        r"NCCL WARN .{0,120}(?P<message>bind\w{0,10}(?:\(\))? failed ?: Address already in use)(?!, retrying)",
+        "traceback",
+        exception="EADDRINUSE",
+    ),
+    shape(
+        "port is already allocated",
+        r"(?P<message>Bind for \S{1,80} failed: port is already allocated)",
+        "traceback",
+        exception="EADDRINUSE",
+    ),
+    shape(
         "[Errno ",
-        r"^(?!.{0,240}(?i:retr|warn)).{0,240}(?P<message>\[Errno (?:5|28|30|107|108|112|116|121|122)\] .{1,200})",
+        r"^(?!.{0,240}(?i:retr|warn)).{0,240}(?P<message>\[Errno (?:5|28|30|98|107|108|112|116|121|122)\] .{1,200})",
         "traceback",
         exception="OSError",
     ),

@@ -36,6 +36,12 @@ SHAPES = (
         for word in ("NodeDiedError", "LocalRayletDiedError")
     ),
     shape(
+        "Object creation will fail if spilling",
+        r"(?P<message>\S{1,200} is over [\d.]{1,6}% full, available space: .{1,80})Object creation will fail if spilling",
+        "traceback",
+        exception="OutOfDiskError",
+    ),
+    shape(
         "Failed to connect to GCS", r"(?P<message>Failed to connect to GCS (?:at|within) .{1,100})", "connection_closed"
     ),
     shape(

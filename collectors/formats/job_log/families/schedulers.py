@@ -39,11 +39,6 @@ SHAPES = (
         )
         for word in ("xceeded memory", "xceeded step memory", "xceeded job memory", "xceeded virtual memory")
     ),
-    shape(
-        "Not responding",
-        r"^Not responding\s{1,30}\w{1,32}\s{1,10}\d{4}-\d\d-\d\dT[\d:]{8}\s{1,4}" + _NODE + r"\s*$",
-        "node_failure",
-    ),
     shape("prolog failed", r"prolog failed, draining node " + _NODE, "node_failure"),
     shape(
         "FAILED (non-zero",
@@ -54,7 +49,12 @@ SHAPES = (
     shape(
         "MEMORY ERROR AT", r"\*\*\* (?:JOB|STEP) \S{1,40} ON \S{1,253} UNCORRECTABLE MEMORY ERROR AT", "node_failure"
     ),
-    shape("NodeNotReady", r"\bNodeNotReady\s.{1,160}?\s(?P<message>Node is not ready)", "node_failure"),
+    shape(
+        "NodeNotReady",
+        r"\bNodeNotReady\s.{1,160}?\s(?P<message>Node is not ready)",
+        "node_failure",
+        operation="unheard",
+    ),
     shape(
         "SystemOOM",
         r"\bSystemOOM\s.{1,160}?\s(?P<message>System OOM encountered, victim process: .{1,100})",
@@ -65,7 +65,7 @@ SHAPES = (
         r"\bOOMKilling\s.{1,160}?\s(?P<message>(?:Memory cgroup o|O)ut of memory: Kill.{1,200})",
         "oom_kill",
     ),
-    shape("NodeNotReady", r"\bNode " + _NODE + r" status is now: NodeNotReady", "node_failure"),
+    shape("NodeNotReady", r"\bNode " + _NODE + r" status is now: NodeNotReady", "node_failure", operation="unheard"),
     shape(
         "xit code",
         r"(?:command terminated with|[Cc]ontainer .{1,120}?exited with|"

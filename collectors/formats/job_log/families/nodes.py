@@ -1,0 +1,100 @@
+"""Words of Kubernetes about its nodes and their disks: conditions, taints, evictions for storage, devices marked unhealthy.
+
+Formats: Kubernetes 1.20 to 1.34 (``kubelet/eviction/helpers.go``, ``nodestatus/setters.go``, ``kubectl describe node``, the
+node controller's events), NVIDIA's device plugin 0.9 to 0.17 (``rm/health.go``), which passes over the programs' own Xids.
+"""
+
+from __future__ import annotations
+
+import re
+
+from collectors.formats.job_log.shapes import Block, shape
+
+_NODE = r"(?P<node>[A-Za-z0-9][\w.-]{0,252})"
+_UNREADY = (
+    r"\s{0,8}Ready\s{1,30}(?:False\s.{1,160}?KubeletNotReady|Unknown\s.{1,160}?NodeStatusUnknown)\s{1,30}"
+    r"(?P<message>\S.{0,200})"
+)
+_TAKEN = r"(?:\s{0,8}Taints:)?\s{1,30}node\.kubernetes\.io/(?:unreachable|not-ready):No(?:Execute|Schedule)\s*$"
+
+SHAPES = (
+    shape("KubeletNotReady", r"^" + _UNREADY, "node_failure", operation="unheard"),
+    *(
+        shape(
+            word,
+            r"^\s{0,8}" + word + r"\s{1,30}True\s.{1,160}?(?P<message>KubeletHas\w{1,40}\s.{1,100})",
+            "evicted",
+            operation="daemon",
+        )
+        for word in ("DiskPressure", "MemoryPressure", "PIDPressure")
+    ),
+    shape(
+        "-pressure:No",
+        r"^(?:\s{0,8}Taints:)?\s{1,30}(?P<message>node\.kubernetes\.io/(?:disk|memory|pid)-pressure:No(?:Execute|Schedule))\s*$",
+        "evicted",
+        operation="daemon",
+    ),
+    *(
+        shape(word, r"(?P<message>" + pattern + r".{0,160})", "evicted")
+        for word, pattern in (
+            ("local ephemeral storage limit", r"[Cc]ontainer \S{1,80} exceeded its local ephemeral storage limit"),
+            ("phemeral local storage usage", r"Pod ephemeral local storage usage exceeds the total limit"),
+            ("Usage of EmptyDir volume", r"Usage of EmptyDir volume \S{1,80} exceeds the limit"),
+        )
+    ),
+    *(
+        shape(
+            word,
+            r"\b" + word + r"\s.{1,160}?\s(?P<message>(?:Failed to garbage collect|failed to garbage collect).{1,200})",
+            "evicted",
+            operation="daemon",
+        )
+        for word in ("FreeDiskSpaceFailed", "ImageGCFailed")
+    ),
+    shape(
+        "is unresponsive",
+        r"Node " + _NODE + r" which was running pod \S{1,253} is unresponsive",
+        "node_failure",
+    ),
+    shape("NodeReady", r"\bNode " + _NODE + r" status is now: NodeReady", "node_returned"),
+    shape(
+        "etwork not ready: NetworkReady=false",
+        r"(?P<message>[Nn]etwork not ready: NetworkReady=false reason:.{1,200})",
+        "evicted",
+        operation="daemon",
+    ),
+    shape(
+        "Container runtime network not ready",
+        r"\"Container runtime network not ready\" networkReady=\"?(?P<message>NetworkReady=false.{1,200})",
+        "evicted",
+        operation="daemon",
+    ),
+    shape(
+        "Eviction manager: ",
+        r"\"Eviction manager: (?P<message>(?:attempting to reclaim|must evict pod|pods? .{0,40}evicted)\b.{1,160})",
+        "evicted",
+        operation="daemon",
+    ),
+    shape(
+        "XidCriticalError: ",
+        r"(?P<message>XidCriticalError: Xid=(?P<code>\d{1,4}) on Device=.{1,120}will go unhealthy)",
+        "diagnostic_failed",
+    ),
+    shape(
+        "device marked unhealthy",
+        r"(?P<message>'nvidia\.com/\S{1,40}' device marked unhealthy: .{1,80})",
+        "diagnostic_failed",
+    ),
+)
+
+BLOCKS = (
+    Block(  # kubectl describe node
+        "Name:  ",
+        re.compile(r"^Name:\s{2,30}" + _NODE + r"\s*$"),
+        (re.compile(_UNREADY), re.compile(_TAKEN)),
+        "node_failure",
+        closes="first",
+        fields={"operation": "unheard"},
+        within_lines=80,
+    ),
+)
