@@ -9,7 +9,7 @@ PAGE = REPOSITORY / "docs" / "reference.md"
 
 
 def test_the_reference_is_what_the_code_says(rewrite: bool) -> None:
-    """The page has every setting, operation, field, fault class and collector; `pytest --rewrite` brings it up to date."""
+    """The page has every setting, operation that changes, fault class and collector; `pytest --rewrite` brings it up to date."""
     if rewrite:
         PAGE.write_text(reference.page(), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""What docs/reference.md shows: settings, operations, the verdict's fields and fault classes, as the code describes them."""
+"""What docs/reference.md shows: settings, operations, fault classes and collectors, as the code describes them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import inspect
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
-import msgspec
 from fastapi.routing import APIRoute
 
-from analyzers.model import verdict
 from analyzers.model.fault_class import ActionKind, FaultClass
 from analyzers.model.fault_classes import FAULT_CLASSES
 from collectors import live
@@ -25,12 +23,10 @@ CHECKED_BY_HAND = {"/v1/nodes/{node}/fitness": "read"}  # within a bound of time
 OPENING = """\
 # Reference
 
-Settings of the service, REST operations, fields of the verdict, fault classes and collectors, as the code states them;
-`pytest tests/house/test_reference.py --rewrite` brings this page up to date. For example, a setting and an operation:
+Settings of the service with default and bounds, scopes of operations, fault classes and collectors, as the code states them.
 
 ```
 FAULTHOUND_PORT=0 faulthound serve
-curl http://127.0.0.1:4747/v1/now
 ```
 """
 
@@ -40,7 +36,6 @@ def page() -> str:
     parts = {
         "Settings": settings(),
         "Operations": operations(),
-        "Verdict": fields(),
         "Fault classes": classes(),
         "Collectors": collectors(),
     }
@@ -48,15 +43,16 @@ def page() -> str:
 
 
 def settings() -> Iterator[str]:
-    """Yield a row for each setting: its default, its bounds, its description."""
-    yield from ("| variable | default | bound | what it sets |", "| --- | --- | --- | --- |")
+    """Yield a line for each setting: its default, its bounds, its description."""
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     for name, field in Settings.model_fields.items():
         bounds = [
-            f"{signs[kind]} {value}" for bound in field.metadata for kind, value in vars_of(bound) if kind in signs
+            f"{signs[kind]}{value}" for bound in field.metadata for kind, value in vars_of(bound) if kind in signs
         ]
-        default = "" if field.default is None else f"`{field.default}`"
-        yield f"| `FAULTHOUND_{name.upper()}` | {default} | {' '.join(bounds)} | {field.description} |"
+        limits = [] if field.default is None else [f"`{field.default}`"]
+        limits += bounds
+        shown = f" ({', '.join(limits)})" if limits else ""
+        yield f"- `FAULTHOUND_{name.upper()}`{shown}: {field.description}"
 
 
 def vars_of(bound: object) -> Iterator[tuple[str, object]]:
@@ -65,15 +61,16 @@ def vars_of(bound: object) -> Iterator[tuple[str, object]]:
 
 
 def operations() -> Iterator[str]:
-    """Yield a row for each scope: the operations that a token with it may call."""
+    """Yield a line for each scope: the operations that a token with it may call, but for the many that read."""
     yield (
-        "What each does, takes and answers is in [openapi.json](openapi.json), and in `/openapi.json` of a running service."
+        "What each does, takes and answers is in [openapi.json](openapi.json). A `GET` needs `read` unless it stands here; "
+        "`admin` has every scope.\n"
     )
-    yield from ("", "| scope | operations |", "| --- | --- |")
     by_scope = defaultdict(list)
     for operation, scope in scopes().items():
-        by_scope[scope].append(f"`{operation}`")
-    yield from (f"| {scope} | {', '.join(of)} |" for scope, of in sorted(by_scope.items()))
+        if scope != "read" or not operation.startswith("GET "):
+            by_scope[scope].append(f"`{operation}`")
+    yield from (f"- {scope}: {', '.join(of)}" for scope, of in sorted(by_scope.items()))
 
 
 def scopes() -> dict[str, str]:
@@ -105,31 +102,19 @@ def scope_of(dependant: Any) -> str:
     return OPEN
 
 
-def fields() -> Iterator[str]:
-    """Yield the parts of the verdict, and a line for each field."""
-    yield "Null is where nothing is known.\n"
-    parts = [part for part in vars(verdict).values() if isinstance(part, type) and issubclass(part, msgspec.Struct)]
-    for part in reversed(parts):
-        hints = get_type_hints(part, include_extras=True)
-        yield f"### {part.__name__}\n"
-        yield f"{' '.join((part.__doc__ or '').split()).replace('``', '`')}\n"
-        for field in msgspec.structs.fields(part):
-            hint = hints[field.name]
-            known = get_args(hint)[1].description if get_origin(hint) is Annotated else ""
-            yield f"- `{field.encode_name}`: {known.removesuffix('; null: unknown.').removesuffix('.')}."
-        yield ""
-
-
 def classes() -> Iterator[str]:
-    """Yield each fault class below the strongest action that it leads to by itself, with its causes."""
+    """Yield each fault class below the strongest action that it leads to by itself, with its causes; of none the name alone."""
     yield (
         "Below the strongest action to which a class leads by itself; of a device's own event [xid.md](xid.md) decides. "
-        "The cause is `machine` unless another stands behind the class."
+        "The cause is `machine` unless another stands behind the class. The verdict's `why` explains a class that leads to none."
     )
     weakest_first = get_args(ActionKind)
     rows = sorted(FAULT_CLASSES, key=lambda row: (-weakest_first.index(row.strongest), row.name))
     for action, of in groupby(rows, key=lambda row: row.strongest):
         yield f"\n### {action}\n"
+        if action == "none":
+            yield ", ".join(f"`{row.name.replace('*', '…')}`" for row in of)
+            continue
         yield from (f"- `{row.name.replace('*', '…')}`: {row.words.replace('{}', '…')}{causes_of(row)}" for row in of)
 
 
@@ -139,7 +124,7 @@ def causes_of(row: FaultClass) -> str:
 
 
 def collectors() -> Iterator[str]:
-    """Yield a row for each collector of the agent: what it gives, how often it runs, and how long that may take."""
-    yield from ("| collector | gives | every | at most |", "| --- | --- | --- | --- |")
+    """Yield a line for each collector of the agent: how often it runs, how long that may take, and what it gives."""
     for name, collector in live.registry().items():
-        yield f"| `{name}` | {collector.gives} | {collector.every_seconds:g} s | {collector.limit_seconds:g} s |"
+        bounds = f"every {collector.every_seconds:g} s, {collector.limit_seconds:g} s at most"
+        yield f"- `{name}` ({bounds}): {collector.gives}"

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 import subprocess
 import sys
 import threading
@@ -41,7 +40,7 @@ from tests.support.remediation_rows import NODES, PLAN_ID, cleared, plan, propos
 from tests.support.served import Client
 from tests.support.sinks import adapter
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "adapters.md"
+RECEIVER = Path(__file__).resolve().parents[3] / "examples" / "webhook_receiver.py"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="
 SECONDS = 60.0
 
@@ -88,10 +87,9 @@ class Lines:
 
 @contextmanager
 def receiving(secret: Path) -> Iterator[Lines]:
-    """Run the receiver of docs/adapters.md as it stands there."""
-    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    """Run the example of a receiver."""
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(secret)],
+        [sys.executable, str(RECEIVER), str(secret)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     try:
@@ -104,7 +102,7 @@ def receiving(secret: Path) -> Iterator[Lines]:
 
 @pytest.mark.system
 def test_a_scheduler_is_told_what_it_can_claim(client: Client, secret: Path, tmp_path: Path) -> None:
-    """Approvals and wished undoings reach the page's receiver, signed; what is not claimable any more does not."""
+    """Approvals and wished undoings reach the example's receiver, signed; what is not claimable any more does not."""
     remedies = client.service.remedies
     start = json.dumps({"after": client.get("/v1/now").json()["stream_after"]})
     (tmp_path / "webhook.json").write_text(start)
