@@ -45,8 +45,9 @@ KEPT_BYTES = 800  # that a kept record takes beside its bytes
 ENDED = ("X", "Z")
 
 # The newest of each key: two rounds bring two stacks of a process each, and one more shows the time before.
+# States are read every ten seconds, and those of a late node are compared with what the others showed then.
 _MOST: dict[type[Record], int] = {
-    Placement: 1, Device: 1, ProcessState: 3, StackDump: 5, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
+    Placement: 1, Device: 1, ProcessState: 6, StackDump: 5, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
     DeviceState: 4, RasCommunicator: 2, RasPeerDead: 8, Coverage: 1, CommandResult: 16, KernelEvent: 200, LogEvent: 200,
     Unread: 50, RoleState: 1,
 }  # fmt: skip

@@ -6,6 +6,7 @@ evidence there is. State D is ordinary for milliseconds; what it waits for in th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -29,6 +30,7 @@ MAX_ABSENT_SHARE = 1 / 3
 OUT_OF_DATE_SECONDS = 90.0
 """An agent reports states every 10 s: one so much older than another rank's is of a node that no longer reports."""
 SAME_LOOK_SECONDS = 0.5
+REGULAR_SECONDS = 1.0  # by which an agent's readings are not regular
 _DEAD = frozenset({"Z", "X"})
 _STOPPED, _BLOCKED = frozenset({"T", "t"}), frozenset({"D"})
 
@@ -85,23 +87,36 @@ def _others_ran(
     """Whether another rank was read out of these states while these were in them, as an agent reports it: else all may be.
 
     A person stops and continues all ranks at once, and a mount hangs for all that read it; a node that has not reported since
-    shows its ranks as they were.
+    shows its ranks as they were. The other ran for as long as there is between two readings of these: shorter runs are missed.
     """
     rank, last = max(held.items(), key=lambda item: item[1].at or 0.0)
     if last.boot_id is None or last.at is None or len(topology.ranks) < 2:
         return True
-    since = last.at
+    since, apart = last.at, 0.0
     for row in reversed(rows[rank]):
         if row.state not in states:
             break
-        since = row.at or 0.0
+        apart, since = max(apart, since - (row.at or 0.0)), row.at or 0.0
     return any(
         found[-1].state not in states
-        and any(row.state not in states and (row.at or 0.0) >= since - SAME_LOOK_SECONDS for row in found)
+        and _ran_for(found, states, since, last.at) >= apart - REGULAR_SECONDS
         and not any(row.state in states and (row.at or 0.0) >= last.at - READ_AGAIN_SECONDS for row in found)
         for other, found in rows.items()
         if other not in held
     )
+
+
+def _ran_for(rows: Sequence[ProcessState], states: frozenset[str], since: float, until: float) -> float:
+    """Return for how long at the end of a span a rank was read out of these states; minus infinity where it was not."""
+    ran: list[float] = []
+    for row in reversed(rows):
+        at = row.at or 0.0
+        if at > until + SAME_LOOK_SECONDS:
+            continue
+        if row.state in states or at < since - SAME_LOOK_SECONDS:
+            break
+        ran.append(at)
+    return ran[0] - ran[-1] if ran else -math.inf
 
 
 def _named(

@@ -15,6 +15,9 @@ from collectors.records.identity import places, size_of
 ENDED = frozenset("XZ")
 STOPPED, STUCK = "T", "D"
 APART_SECONDS = 45.0  # between two readings of a process: over a longer span nothing is known of it
+AGAIN_SECONDS = 5.0  # readings that are nearer, as those for an incident, are not kept
+MOST_RAN = 10  # a minute and a half
+SAME_SECONDS = 1.0  # by which an agent's readings are not regular
 MOST_RANKS = 1 << 17
 LARGEST_RANK = 1 << 30
 
@@ -64,7 +67,7 @@ class Process:
     state: str = ""
     oom_kills: int | None = None  # of its node's kernel, at the process's first reading
     seen_at: float | None = None  # by the service's clock
-    ran_at: tuple[float, float] = (0.0, 0.0)  # the last two readings in another state than stopped
+    ran_at: tuple[float, ...] = ()  # the newest readings since it was last read stopped, or was not read for long
     stopped: Held | None = None  # the newest span in which it was stopped
 
 
@@ -78,6 +81,7 @@ class Held:
     since: float
     until: float
     spent: tuple[float | None, int | None]  # CPU time and voluntary switches: what is stuck gains none
+    apart: float = 0.0  # the longest span between two of the readings
 
     @property
     def seconds(self) -> float:
@@ -119,10 +123,13 @@ class Processes:
         return len(self.ranks) - len(self.ended)
 
     def ran_beside(self, one: Held) -> bool:
-        """Whether another rank was read running while this one was stopped: else a person may have stopped all of them."""
+        """Whether another rank was read running while this one was stopped: else a person may have stopped all of them.
+
+        It ran for so long that this one, had it been continued, too, would have been read in between.
+        """
         others = (process for rank, process in self.by_rank.items() if rank != one.rank and rank not in self.ended)
         return self.alive < 2 or any(
-            any(one.since + READ_AGAIN_SECONDS < at <= one.until for at in process.ran_at)
+            _ran_during(process.ran_at, one)
             and (process.stopped is None or process.stopped.until < one.until - READ_AGAIN_SECONDS)
             for process in others
         )
@@ -165,8 +172,7 @@ class Processes:
             process.oom_kills = min(row.oom_kills_total, process.oom_kills or row.oom_kills_total)
         if process.seen_at is None or at >= process.seen_at:
             process.seen_at, process.state = at, row.state
-            if row.state != STOPPED:
-                process.ran_at = process.ran_at[1], at
+            process.ran_at = () if row.state == STOPPED else _ran(process.ran_at, at)
             if (missed := self.ended.get(row.rank)) is not None and not missed.seen and missed.at < at:
                 del self.ended[row.rank]  # one scan had missed it
             self._hold(row.rank, node.node, row, at)
@@ -177,7 +183,7 @@ class Processes:
         known = self.held.get(rank)
         stays = known is not None and known.state == row.state and at - known.until <= APART_SECONDS
         if known is not None and stays and (row.state == STOPPED or known.spent == spent):
-            known.until = at
+            known.apart, known.until = max(known.apart, at - known.until), at
             return
         if known is not None:
             del self.held[rank]
@@ -240,3 +246,16 @@ class Processes:
             process = self.by_rank.get(rank)
             if process is not None and process.node == node:
                 self._end(End(rank, node, at, process.pid))
+
+
+def _ran(ran_at: tuple[float, ...], at: float) -> tuple[float, ...]:
+    """Return the newest readings of a process that runs: what a late agent tells of another is compared with older ones."""
+    if ran_at and at - ran_at[-1] < AGAIN_SECONDS:
+        return ran_at
+    kept = ran_at if ran_at and at - ran_at[-1] <= 2.0 * READ_AGAIN_SECONDS else ()
+    return (*kept[1 - MOST_RAN :], at)
+
+
+def _ran_during(ran_at: tuple[float, ...], one: Held) -> bool:
+    beside = [at for at in ran_at if one.since + READ_AGAIN_SECONDS < at <= one.until]
+    return bool(beside) and beside[-1] - beside[0] >= one.apart - SAME_SECONDS
