@@ -249,7 +249,7 @@ class Processes:
 
 
 def _ran(ran_at: tuple[float, ...], at: float) -> tuple[float, ...]:
-    """Return the newest readings of a process that runs: what a late agent tells of another is compared with older ones."""
+    """Return the newest readings of a process that runs: what a late agent reports of another is compared with older ones."""
     if ran_at and at - ran_at[-1] < AGAIN_SECONDS:
         return ran_at
     kept = ran_at if ran_at and at - ran_at[-1] <= 2.0 * READ_AGAIN_SECONDS else ()
