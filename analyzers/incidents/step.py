@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from analyzers.incidents import infrastructure, messages
+from analyzers.incidents.awaited import hold_back, in_grace, is_awaited, is_fleet_awaited, take_due
 from analyzers.incidents.cuts import make_cut, request_judgement
 from analyzers.incidents.detectors import OF_AN_END, find_symptoms
-from analyzers.incidents.held_back import hold_back, take_due
 from analyzers.incidents.job_end import died_again, how_its_job_ended, next_run_at, stop_of, why_no_crash
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS
@@ -41,7 +41,6 @@ from analyzers.incidents.memory import (
 from analyzers.incidents.moving_again import weigh_judgement
 from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
 from analyzers.incidents.restarts import READ_SECONDS, befell_before, counting, going_on, restarted_at, why_restarted
-from analyzers.incidents.returning import in_grace, is_awaited, is_fleet_awaited
 from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait

@@ -23,7 +23,7 @@ from service.adapters import sink
 from service.adapters.following import State, StateFile, StatePath
 from service.client import RETRY_SECONDS, Connection, Patience, Say, resource
 from service.clock import now
-from service.reports import story, text
+from service.reports import advice, story, text
 from service.reports.instants import rfc3339, seconds
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _judged(verdict: Verdict) -> list[str]:
         story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
         for why, culprits in text.reasons(verdict)[:MOST_REASONS]
     ]
-    return [*reasons, story.waiting(verdict), *(story.numeric_advice(verdict) or [story.advice(verdict)])]
+    return [*reasons, story.waiting(verdict), *(advice.numeric_steps(verdict) or [advice.what_to_do(verdict)])]
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:

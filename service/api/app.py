@@ -45,8 +45,8 @@ from service.store.log import Log
 from service.store.retention import IncidentRetention, Retention
 from service.store.tokens import Tokens
 from service.store.upkeep import Upkeep
+from service.store.window.assembly import Feed
 from service.store.window.compaction import Compaction
-from service.store.window.feed import Feed
 from service.store.window.steps import StepTail
 from service.store.window.tail import Tail
 

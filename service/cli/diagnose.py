@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from service.cli import exit_codes, options, pasted
+from service.cli import exit_codes, options
 from service.cli.output import print_document, print_verdict
 from service.cli.speech import Speech
 from service.cli.verbs import ending
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from service.cli.expectation import Expectation
     from service.cli.hosts import Hosts
 
+STANDARD_INPUT, PASTED = Path("-"), "standard input"  # a path that is pasted or piped, and what it is called
 MOST_REASONS = 20  # why files were not read, listed where nothing at all could be
 
 
@@ -65,7 +70,7 @@ def diagnose(
     speech = Speech(quiet=quiet)
     with ending():
         asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
-        with pasted.saved(paths, speech) as files:
+        with saved(paths, speech) as files:
             verdict, window, topology = _judged(asked, files, job, attempt, workers, speech)
         _print(verdict, as_json=json, no_color=no_color)
         if html is not None:
@@ -91,7 +96,7 @@ def _options(
     from service.cli.hosts import Hosts
 
     for path in paths:
-        if path != pasted.STANDARD_INPUT and not path.exists() and not path.is_symlink():
+        if path != STANDARD_INPUT and not path.exists() and not path.is_symlink():
             raise UserError(f"{path} does not exist: name the files or the folder that the job left")
     if html is not None and not html.absolute().parent.is_dir():
         raise UserError(f"--html {html}: the folder {html.absolute().parent} does not exist: make it first")
@@ -157,7 +162,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     from collectors.records import Unread
 
     records: list[Record] = []
-    is_pasted = any(path.name == pasted.NAME for path in paths)
+    is_pasted = any(path.name == PASTED for path in paths)
     kinds: set[str] = set()
     with speech.progress("reading, MB") as progress:
         for record in reading.read_paths(paths, workers=workers, progress=progress):
@@ -165,7 +170,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
             if kind not in kinds:
                 kinds.add(kind)
                 _prepare_to_judge(kind)
-            records.append(msgspec.structs.replace(record, source=pasted.named(record.source)) if is_pasted else record)
+            records.append(msgspec.structs.replace(record, source=shown(record.source)) if is_pasted else record)
     unread = [record for record in records if isinstance(record, Unread)]
     if len(unread) == len(records):
         for line in _folded(unread):
@@ -175,12 +180,12 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
 
 
 def _nothing(paths: Sequence[Path], *, read: bool) -> str:
-    named = pasted.named(", ".join(map(str, paths[:3]))) + (" …" if len(paths) > 3 else "")
+    named = shown(", ".join(map(str, paths[:3]))) + (" …" if len(paths) > 3 else "")
     if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
         return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
     line = first_unused(paths)
     if line is not None:
-        said = f"though it has words of a fault: {pasted.named(line)}; add dumps, stacks or the whole log"
+        said = f"though it has words of a fault: {shown(line)}; add dumps, stacks or the whole log"
         return f"no rule uses anything in {named}, {said}"
     if read:
         return f"nothing in {named} shows a fault or a wait, a log without errors for example: add dumps or stacks"
@@ -240,6 +245,27 @@ def _code(expectation: Expectation, verdict: Verdict, speech: Speech) -> int:
     return exit_codes.ABSTAINED if verdict.abstained and not expectation.of_abstention else exit_codes.VERDICT
 
 
+@contextmanager
+def saved(paths: Sequence[Path], speech: Speech) -> Iterator[list[Path]]:
+    """Give the paths with standard input as a file; the file lives as long as the context."""
+    if STANDARD_INPUT not in paths:
+        yield list(paths)
+        return
+    if sys.stdin.isatty():
+        speech.note("reading standard input: paste the lines, then press Ctrl-D")
+    with tempfile.TemporaryDirectory(prefix="faulthound-") as folder:
+        file = Path(folder) / PASTED
+        with file.open("wb") as target:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        yield [file if path == STANDARD_INPUT else path for path in paths]
+
+
+def shown(source: str) -> str:
+    """Return a source, or a message that holds one, without the folder in which standard input was saved."""
+    before, found, after = source.partition(f"/{PASTED}")
+    return before.rpartition(" ")[0] + (" " if " " in before else "") + PASTED + after if found else source
+
+
 # Lines with words of a fault that no rule used: they are looked for before anything is said of files that gave nothing.
 MOST_FILES, MOST_BYTES, MOST_CHARACTERS = 200, 1 << 20, 160
 _WORDS = (
@@ -268,8 +294,8 @@ def first_unused(paths: Sequence[Path]) -> str | None:
             continue
         for number, line in enumerate(lower.splitlines()):
             if _WHOLE.search(line[:4096]) and not _NONE.search(line[:4096]):
-                shown = data.splitlines()[number].decode(errors="replace").strip()[:MOST_CHARACTERS]
-                return f"{path}:{number + 1}: {shown}"
+                text = data.splitlines()[number].decode(errors="replace").strip()[:MOST_CHARACTERS]
+                return f"{path}:{number + 1}: {text}"
     return None
 
 

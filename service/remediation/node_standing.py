@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +19,6 @@ from service.remediation import node_records, rows
 from service.store.models import Incident, UnfitNode
 
 State = Literal["fit", "suspected", "out", "burn_in", "offender"]
-STATES: tuple[State, ...] = get_args(State)
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):

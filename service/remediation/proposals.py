@@ -1,6 +1,8 @@
-"""What a proposal rests on, read from the store; ``analyzers.remediation.proposal`` decides."""
+"""When a proposal is due, and what it rests on, read from the store; ``analyzers.remediation.proposal`` decides."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -13,14 +15,16 @@ from analyzers.remediation.ladder.standstill import SECOND_ROUND_SECONDS, Incide
 from analyzers.remediation.messages import Proposed
 from analyzers.remediation.plan import Costs, Situation
 from analyzers.remediation.proposal import ProposalCase, propose
-from analyzers.remediation.types import Remediation
+from analyzers.remediation.types import CHECKS, Remediation
 from service.remediation import fleet_facts, job_history, node_records, role_facts
 from service.store import incidents
-from service.store.models import Incident, Placement
+from service.store.models import Incident, Placement, TimelineEntry
 from service.store.models import Verdict as VerdictRow
 from service.store.schema import clean
 
 LONGEST_WHY = 1_000
+NEWS = frozenset({"published", "closed", "merged"})  # of an incident: its proposal is asked for, closed or not
+CHECKS_ENDED = frozenset(f"remediation_{how}" for how in ("completed", "rejected", "failed", "expired"))
 
 
 def build_proposal(session: Session, incident: Incident, costs: Costs, weights: Weights, now: float) -> Proposed:
@@ -99,3 +103,34 @@ def _roles(session: Session, job: str, attempt: int | None) -> dict[str, tuple[s
     for role, node in session.execute(placed.distinct()):
         found.setdefault(str(role), set()).add(node)
     return {role: tuple(sorted(nodes)) for role, nodes in sorted(found.items())}
+
+
+def asks(one: TimelineEntry) -> bool:
+    """Whether an entry may lead to a proposal, or end one.
+
+    Ends of checks count, and expired remediations: the incident may still be open, and no newer verdict comes for it.
+    """
+    return is_news(one) or one.kind in ("feedback", "remediation_expired")
+
+
+def is_news(one: TimelineEntry) -> bool:
+    """Whether an entry is reason enough also for an incident that is closed."""
+    return one.kind in NEWS or _ends_checks(one) or _is_lost_again(one)
+
+
+def open_beside(session: Session, found: Iterable[TimelineEntry]) -> Iterator[str]:
+    """Yield the other open incidents of jobs whose role is back: they were left alone meanwhile."""
+    back = [one for one in found if one.kind == "remediation_verified" and one.details.get("kind") == "restart_role"]
+    for one in back:
+        beside = (Incident.job == one.job, Incident.closed_at.is_(None), Incident.id != one.incident)
+        yield from session.scalars(select(Incident.id).where(*beside).order_by(Incident.id))
+
+
+def _ends_checks(one: TimelineEntry) -> bool:
+    return one.kind in CHECKS_ENDED and one.details.get("kind") in CHECKS
+
+
+def _is_lost_again(one: TimelineEntry) -> bool:
+    """Whether the restart of a role has failed: the next step is due, though the verdict is the same."""
+    failed = one.kind == "remediation_failed" or one.details.get("outcome") == "not_cured"
+    return failed and one.details.get("kind") == "restart_role"

@@ -25,9 +25,9 @@ from analyzers.remediation.role_outcome import observe_role
 from analyzers.remediation.types import CHECKS, CLAIMED, STOPS_NOTHING, WAITING, Policy, Remediation
 from collectors.records import Record
 from service import packaged_knowledge
-from service.remediation import burn_in_watch, fleet_facts, news, outcomes, role_facts, rows
+from service.remediation import burn_in_watch, fleet_facts, outcomes, role_facts, rows
 from service.remediation.job_history import needs_nothing
-from service.remediation.proposals import build_proposal, ripe_incidents
+from service.remediation.proposals import asks, build_proposal, is_news, open_beside, ripe_incidents
 from service.remediation.repository import RemediationRepository
 from service.remediation.withdrawal import called_wrong, explain_withdrawal, overtaken, stands_back, unwanted
 from service.store import incidents, timeline
@@ -42,7 +42,6 @@ BACK_SECONDS = 60.0  # an engine that starts looks this far back: the one before
 DUE_SECONDS = 3_600.0  # an engine that stood for longer does not act on what it missed
 READ_SECONDS, TICK_SECONDS = 0.5, 5.0
 MOST_AT_ONCE = 256  # timeline entries
-ENGINE = "engine"
 
 _log = logging.getLogger(__name__)
 
@@ -151,9 +150,9 @@ class Proposer:
 
     def _proposals(self, session: Session, found: Sequence[TimelineEntry], now: float) -> list[Proposed]:
         """Return the proposals that verdicts, feedback, ends and findings lead to, for each incident as it is now."""
-        asked = dict.fromkeys(one.incident for one in found if one.incident is not None and news.asks(one))
-        asked |= dict.fromkeys(news.open_beside(session, found))
-        has_news = {one.incident for one in found if news.is_news(one)}
+        asked = dict.fromkeys(one.incident for one in found if one.incident is not None and asks(one))
+        asked |= dict.fromkeys(open_beside(session, found))
+        has_news = {one.incident for one in found if is_news(one)}
         over = {one.incident for one in found if one.kind == "closed" and needs_nothing(one)}
         return [
             proposed

@@ -17,7 +17,7 @@ from analyzers.model.topology import Topology
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.model.window import Window
 from collectors.records.printable import printable
-from service.reports import next_steps, story, text, unread
+from service.reports import advice, next_steps, story, text, unread
 from service.reports.hostlists import ranks_for_people
 from service.reports.instants import clock, moment
 from service.reports.map_data import callouts, cells, map_data
@@ -118,6 +118,7 @@ def shown(verdict: Verdict) -> dict[str, Any]:
     return {
         "v": verdict,
         "story": story,
+        "advice": advice,
         "next_steps": next_steps.next_steps,
         "before_collecting": next_steps.before_collecting,
         "leave": next_steps.LEAVE,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from shlex import quote
 
 from analyzers.model.verdict import Verdict
+from service.reports.advice import what_to_do
 from service.reports.hostlists import fold_hosts
-from service.reports.story import advice, by_agents, ended_from_outside, of_fleet, plural_ranks
+from service.reports.story import by_agents, ended_from_outside, of_fleet, plural_ranks
 
 _PROBED = "PYTHONPATH=DIR torchrun … -m faulthound_probe train.py"
 _RECORDER = (
@@ -77,7 +78,7 @@ def continuing(verdict: Verdict) -> str:
 
 def beside_plan(verdict: Verdict, kind: str) -> str:
     """Say how what is planned is done, where that is a check; the plan is the one answer, and its reason names the others."""
-    return advice(verdict) if kind == "probe" == verdict.action.kind else ""
+    return what_to_do(verdict) if kind == "probe" == verdict.action.kind else ""
 
 
 def before_collecting(verdict: Verdict) -> str:

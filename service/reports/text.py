@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
 from collectors.records.printable import printable
-from service.reports import next_steps, story, unread
+from service.reports import advice, next_steps, story, unread
 from service.reports.instants import moment
 
 NARROWEST = 40
@@ -166,8 +166,8 @@ def _planned(verdict: Verdict, plan: tuple[str, str]) -> Iterator[tuple[str, str
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if how := next_steps.continuing(verdict):
         yield "", how
-    if verdict.abstained and (advice := story.numeric_advice(verdict)):
-        yield from (("-", sentence) for sentence in advice)
+    if verdict.abstained and (numeric := advice.numeric_steps(verdict)):
+        yield from (("-", one) for one in numeric)
     elif verdict.abstained:
         steps = next_steps.next_steps(verdict)
         yield (
@@ -179,9 +179,9 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
             yield "$", command
     if not verdict.abstained or verdict.action.kind != "none":
         why = f" {sentence(verdict.action.why)}" if verdict.action.why else ""
-        yield "", story.advice(verdict) + why
+        yield "", advice.what_to_do(verdict) + why
     if not verdict.abstained:
-        yield from (("-", sentence) for sentence in story.numeric_advice(verdict))
+        yield from (("-", sentence) for sentence in advice.numeric_steps(verdict))
 
 
 def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:

@@ -17,8 +17,8 @@ from service.store.database import Database
 from service.store.follower import Follower
 from service.store.log import Incoming, Log
 from service.store.models import Event
+from service.store.window.assembly import Feed
 from service.store.window.compaction import Compaction
-from service.store.window.feed import Feed
 from service.store.window.tail import Tail
 from tests.support.poison import KINDS, NODES, Consumers, Maker, mutant, valid_bodies, with_body
 from tests.support.postgres import database, postgres, url

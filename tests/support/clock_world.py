@@ -36,8 +36,8 @@ from service.store.models import Placement as PlacementRow
 from service.store.node_clocks import DISPUTED_SECONDS
 from service.store.placements import is_newest
 from service.store.retention import DAY_SECONDS, IncidentRetention, Retention
+from service.store.window.assembly import Feed
 from service.store.window.compaction import Compaction
-from service.store.window.feed import Feed
 from service.store.window.tail import Tail
 from tests.support.incident_rows import AT
 from tests.support.remediation_fleet import ID, INCIDENT, hung, plan

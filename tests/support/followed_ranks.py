@@ -16,6 +16,7 @@ from collectors.live.sources.exits import ExitWatcher
 from collectors.live.sources.host import Host
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.records import ProcessState
+from tests.support.process_rows import scanned
 
 CODE = "import os, sys, time; print(flush=True); time.sleep(float(sys.argv[1])); os._exit(int(sys.argv[2]))"
 
@@ -54,7 +55,7 @@ class Only(Host):
 
     def training(self) -> tuple[TrainingProcess, ...]:
         """Look now."""
-        return tuple(one for one in self.process_table.scan() if one.job == self.job)
+        return tuple(one for one in scanned(self.process_table) if one.job == self.job)
 
 
 def follower(ranks: Ranks, *, events: bool = True) -> Processes:

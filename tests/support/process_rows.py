@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collectors.live.sources.process_table import ProcessTable
 from collectors.live.sources.ranks import TrainingProcess
 
 SLURM = {"SLURM_JOB_ID": 4242, "SLURM_JOB_NAME": "llama", "SLURM_NTASKS": 8}
@@ -18,3 +19,8 @@ def torchrun(rank: int, **more: object) -> dict[str, object]:
 def pids(found: tuple[TrainingProcess, ...]) -> dict[int, int]:
     """Rank → process."""
     return {one.rank: one.pid for one in found}
+
+
+def scanned(table: ProcessTable) -> tuple[TrainingProcess, ...]:
+    """Scan the tree now."""
+    return table.training(now=0.0, most_seconds=-1.0)

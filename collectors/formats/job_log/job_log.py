@@ -161,7 +161,7 @@ class JobLog:
         """Read one line; ``before``: what a progress bar wrote on the same line and wiped off."""
         self.last_number = number
         trouble = bool(words) and _has(text, words)
-        if "Timer " in text or "▶ " in text:  # rl_steps.PHASE_WORDS, unrolled
+        if "Timer " in text or "▶ " in text:
             self.phases.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
         begins, reports = trouble or _has(text, log_marks.NO_NUMBER), may_report(text)
         lost = bool(self.lost) and ("loss" in text or "Loss" in text)

@@ -76,7 +76,6 @@ class Blocks:
         return None
 
 
-PHASE_WORDS = ("Timer ", "▶ ")
 MAX_NESTED = 16
 _TIMER = re.compile(
     r"(?:^|[\s\]-])Timer (?P<name>[A-Za-z_]\w{0,63}) (?:(?P<start>start)|end \(elapsed: [\d.]{1,12}m?s\))$"
@@ -98,7 +97,7 @@ class Phases:
     known: bool = False
 
     def take(self, line: Line) -> None:
-        """Take a line that holds one of ``PHASE_WORDS``."""
+        """Take a line that holds ``Timer `` or ``▶ ``."""
         if line.stream:
             return
         if (timer := _TIMER.search(line.text)) is not None:

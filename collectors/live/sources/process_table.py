@@ -95,11 +95,6 @@ class ProcessTable:
                 self._newest = now, self._scan()
             return self._newest[1]
 
-    def scan(self) -> tuple[TrainingProcess, ...]:
-        """Scan now; return the training processes by job and rank."""
-        with self._lock:
-            return self._scan()
-
     def descendants(self, pid: int) -> tuple[Stat, ...]:
         """Return the processes below one, as of the newest scan, parents first."""
         with self._lock:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
+from analyzers.incidents.awaited import BACKLOG_SECONDS, GRACE_SECONDS, is_awaited
 from analyzers.incidents.messages import EngineTick, Merge, Open, Received
-from analyzers.incidents.returning import BACKLOG_SECONDS, GRACE_SECONDS, is_awaited
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
 from collectors.records import Members, Placement, ProcessState, Record

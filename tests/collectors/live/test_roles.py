@@ -17,6 +17,7 @@ from collectors.live.sources.names import Named, actor_of, role_and_number, titl
 from collectors.live.sources.process_table import ProcessTable
 from collectors.live.sources.ranks import PlaceNumbers, TrainingProcess, read_rank
 from collectors.records.identity import PLACED, placed_rank, shown_rank, with_role
+from tests.support.process_rows import scanned
 
 
 def environment(**variables: str) -> bytes:
@@ -47,7 +48,7 @@ def running(job: str, *started: tuple[str | None, Mapping[str, str]]) -> Iterato
 
 def seats(table: ProcessTable, job: str) -> list[tuple[str | None, int]]:
     """Return role and rank of a job's processes."""
-    return sorted((one.role, one.rank) for one in table.scan() if one.job == job)
+    return sorted((one.role, one.rank) for one in scanned(table) if one.job == job)
 
 
 def test_six_of_two_roles_are_six() -> None:
@@ -66,11 +67,11 @@ def test_a_role_alone_makes_a_rank_with_a_number_of_its_place() -> None:
     job, table = f"roles-{uuid.uuid4().hex[:8]}", ProcessTable(Path("/proc"), "n0")
     reward = (None, {"FAULTHOUND_ROLE": "reward"})
     with running(job, reward, reward, reward) as (first, _, _):
-        before = {one.pid: one.rank for one in table.scan() if one.job == job}
+        before = {one.pid: one.rank for one in scanned(table) if one.job == job}
         assert sorted(before.values()) == [placed_rank("n0", index) for index in range(3)]
         first.kill()
         first.wait()
-        after = {one.pid: one.rank for one in table.scan() if one.job == job}
+        after = {one.pid: one.rank for one in scanned(table) if one.job == job}
         assert after == {pid: rank for pid, rank in before.items() if pid != first.pid}
         with running(job, reward):
             assert sorted(rank for _, rank in seats(table, job)) == sorted(before.values())

@@ -14,7 +14,7 @@ from collectors.live.sources.process_table import ProcessTable
 from collectors.live.sources.ranks import ALLOWED, LABELS, LONGEST_VALUE, MOST_RANKS, TrainingProcess, read_rank
 from collectors.records import Placement
 from collectors.records.block import encode
-from tests.support.process_rows import SLURM, pids, torchrun
+from tests.support.process_rows import SLURM, pids, scanned, torchrun
 from tests.support.process_tree import ProcessTree
 
 POD = "11112222-3333-4444-5555-666677778888"
@@ -42,14 +42,14 @@ def test_torchrun_in_a_pod_gives_its_workers_and_neither_agent_nor_loaders(tree:
         trainer = tree.add(20 + rank, agent, torchrun(rank), name="pt_main_thread")
         for loader in range(3):
             tree.add(100 + 10 * rank + loader, trainer, torchrun(rank), name="pt_data_worker")
-    assert pids(ProcessTable(tree.root).scan()) == {0: 20, 1: 21, 2: 22, 3: 23}
+    assert pids(scanned(ProcessTable(tree.root))) == {0: 20, 1: 21, 2: 22, 3: 23}
 
 
 def test_one_worker_under_torchrun_is_the_rank_and_not_its_agent(tree: ProcessTree) -> None:
     """With one worker the agent's inherited rank is the same number: torchrun's own variables distinguish them."""
     agent = tree.add(11, 1, {"RANK": 0, "WORLD_SIZE": 1}, command="python launch.py")
     tree.add(20, agent, torchrun(0))
-    assert pids(ProcessTable(tree.root).scan()) == {0: 20}
+    assert pids(scanned(ProcessTable(tree.root))) == {0: 20}
 
 
 def test_an_evaluation_below_a_rank_is_the_ranks_own_affair(tree: ProcessTree) -> None:
@@ -57,7 +57,7 @@ def test_an_evaluation_below_a_rank_is_the_ranks_own_affair(tree: ProcessTree) -
     trainer = tree.add(20, 1, torchrun(3))
     inner = tree.add(30, trainer, torchrun(3), name="pt_elastic", command="python -m torch.distributed.run eval.py")
     tree.add(31, inner, torchrun(0, TORCHELASTIC_RUN_ID="eval"))
-    assert pids(ProcessTable(tree.root).scan()) == {3: 20}
+    assert pids(scanned(ProcessTable(tree.root))) == {3: 20}
 
 
 def test_slurm_tasks_are_ranks_and_the_batch_script_is_none(tree: ProcessTree) -> None:
@@ -70,7 +70,7 @@ def test_slurm_tasks_are_ranks_and_the_batch_script_is_none(tree: ProcessTree) -
         wrapper = tree.add(20 + rank, stepd, step, name="bash", command="bash -c python train.py")
         trainer = tree.add(30 + rank, wrapper, step)
         tree.add(40 + rank, trainer, {**step, "RANK": rank, "WORLD_SIZE": 8}, command="python -c spawn_main")
-    found = ProcessTable(tree.root).scan()
+    found = scanned(ProcessTable(tree.root))
     assert pids(found) == {0: 30, 1: 31}
     assert {(one.job, one.launcher, one.local_rank, one.world_size) for one in found} == {
         ("llama-4242", "slurm", 0, 8),
@@ -83,7 +83,7 @@ def test_deepspeeds_launcher_under_slurm_is_no_rank(tree: ProcessTree) -> None:
     step = {**SLURM, "SLURM_PROCID": 1, "SLURM_STEP_ID": 0}
     launcher = tree.add(10, 1, step, command="/usr/bin/python -u -m deepspeed.launcher.launch --nnodes 2 train.py")
     tree.add(11, launcher, {**step, "RANK": 1, "WORLD_SIZE": 2}, command="python train.py --deepspeed zero3.json")
-    assert pids(ProcessTable(tree.root).scan()) == {1: 11}
+    assert pids(scanned(ProcessTable(tree.root))) == {1: 11}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from collectors.live.sources.process_table import SCANS_OF_THE_YOUNG, ProcessTab
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.records import Placement, Unread
 from tests.support.bounds import in_time
-from tests.support.process_rows import SLURM, pids, torchrun
+from tests.support.process_rows import SLURM, pids, scanned, torchrun
 from tests.support.process_tree import BOOTED_AT, Clock, ProcessTree
 
 
@@ -29,13 +29,13 @@ def test_the_dead_are_no_ranks_and_their_orphans_do_not_take_their_place(tree: P
         tree.add(20 + rank, 1, torchrun(rank))
         tree.add(30 + rank, 20 + rank, torchrun(rank), name="pt_data_worker")
     table = ProcessTable(tree.root)
-    assert pids(table.scan()) == {0: 20, 1: 21}
+    assert pids(scanned(table)) == {0: 20, 1: 21}
     tree.add(21, 1, state="Z")
-    assert pids(table.scan()) == {0: 20}
+    assert pids(scanned(table)) == {0: 20}
     tree.remove(21)
     tree.add(31, 1, torchrun(1), name="pt_data_worker")
     tree.add(32, 31, torchrun(1))
-    assert pids(table.scan()) == {0: 20}
+    assert pids(scanned(table)) == {0: 20}
 
 
 def test_a_launcher_that_was_seen_too_early_hides_no_rank(tree: ProcessTree) -> None:
@@ -43,47 +43,47 @@ def test_a_launcher_that_was_seen_too_early_hides_no_rank(tree: ProcessTree) -> 
     step = {**SLURM, "SLURM_PROCID": 0, "SLURM_STEP_ID": 0}
     tree.add(10, 1, step, command="python my_launcher.py")
     table = ProcessTable(tree.root)
-    assert pids(table.scan()) == {0: 10}
+    assert pids(scanned(table)) == {0: 10}
     tree.add(20, 10, {**step, "RANK": 0, "LOCAL_RANK": 0})
     tree.add(21, 10, step, image=1)
-    assert pids(table.scan()) == {0: 10}
+    assert pids(scanned(table)) == {0: 10}
     tree.add(21, 10, {**step, "RANK": 1, "LOCAL_RANK": 1}, image=2)
-    assert pids(table.scan()) == {0: 20, 1: 21}
+    assert pids(scanned(table)) == {0: 20, 1: 21}
     tree.remove(10)
     tree.add(20, 1, {**step, "RANK": 0, "LOCAL_RANK": 0})
     tree.add(21, 1, {**step, "RANK": 1, "LOCAL_RANK": 1}, image=2)
-    assert pids(table.scan()) == {0: 20, 1: 21}
+    assert pids(scanned(table)) == {0: 20, 1: 21}
 
 
 def test_a_number_that_was_given_to_another_process_is_another_process(tree: ProcessTree) -> None:
     """The start time distinguishes them: the new one's environment is read."""
     tree.add(20, 1, torchrun(0), start=1000)
     table = ProcessTable(tree.root)
-    assert pids(table.scan()) == {0: 20}
+    assert pids(scanned(table)) == {0: 20}
     tree.add(20, 1, torchrun(5), start=2000)
-    assert pids(table.scan()) == {5: 20}
+    assert pids(scanned(table)) == {5: 20}
     tree.add(20, 1, {}, start=3000)
-    assert table.scan() == ()
+    assert scanned(table) == ()
 
 
 def test_an_environment_is_read_once_unless_another_program_is_executed(tree: ProcessTree) -> None:
     """setproctitle writes over it, which changes nothing; exec brings another one."""
     tree.add(20, 1, torchrun(0), image=7)
     table = ProcessTable(tree.root)
-    assert pids(table.scan()) == {0: 20}
+    assert pids(scanned(table)) == {0: 20}
     tree.add(20, 1, b"ray::WorkerDict.update" + bytes(80), image=7)
-    assert pids(table.scan()) == {0: 20}
+    assert pids(scanned(table)) == {0: 20}
     tree.add(20, 1, torchrun(4), image=8)
-    assert pids(table.scan()) == {4: 20}
+    assert pids(scanned(table)) == {4: 20}
 
 
 def test_a_rank_that_is_about_to_end_stays_the_rank(tree: ProcessTree) -> None:
     """Between giving back its memory and its end it has no environment; who let go of it then would miss how it ended."""
     tree.add(20, 1, torchrun(0), image=7)
     table = ProcessTable(tree.root)
-    table.scan()
+    scanned(table)
     tree.add(20, 1, b"", state="R", image=0)
-    assert pids(table.scan()) == {0: 20}
+    assert pids(scanned(table)) == {0: 20}
 
 
 def test_a_settled_process_that_becomes_a_rank_is_found_a_little_later(tree: ProcessTree) -> None:
@@ -91,9 +91,9 @@ def test_a_settled_process_that_becomes_a_rank_is_found_a_little_later(tree: Pro
     tree.add(20, 1, {}, name="sleep")
     table = ProcessTable(tree.root)
     for _ in range(SCANS_OF_THE_YOUNG + 1):
-        assert table.scan() == ()
+        assert scanned(table) == ()
     tree.add(20, 1, torchrun(0), start=5000)
-    assert any(table.scan() for _ in range(SCANS_OF_THE_YOUNG))
+    assert any(scanned(table) for _ in range(SCANS_OF_THE_YOUNG))
 
 
 @pytest.mark.system
@@ -107,7 +107,7 @@ def test_a_thousand_processes_cost_little(tree: ProcessTree) -> None:
     seconds = []
     for _ in range(SCANS_OF_THE_YOUNG + 4):
         began_at = time.perf_counter()
-        assert len(table.scan()) == 64
+        assert len(scanned(table)) == 64
         seconds.append(time.perf_counter() - began_at)
     assert in_time(min(seconds), 0.05)
 
@@ -162,12 +162,12 @@ def test_a_process_that_is_stuck_is_given_up_and_hides_no_process(tree: ProcessT
         os.mkfifo(tree.root / str(20 + number) / "environ")
     tree.add(10, 1, torchrun(0))
     table = ProcessTable(tree.root)
-    assert pids(table.scan()) == {0: 10}
+    assert pids(scanned(table)) == {0: 10}
     began_at = time.monotonic()
-    assert pids(table.scan()) == {0: 10}
+    assert pids(scanned(table)) == {0: 10}
     assert in_time(time.monotonic() - began_at, WAIT_SECONDS)
     tree.add(11, 1, torchrun(1))
-    assert pids(table.scan()) == {0: 10}, "no further read is begun while so many have not returned"
+    assert pids(scanned(table)) == {0: 10}, "no further read is begun while so many have not returned"
     for number in range(MOST_STUCK):
         os.close(os.open(tree.root / str(20 + number) / "environ", os.O_WRONLY))
         (tree.root / str(20 + number) / "environ").unlink()
@@ -175,7 +175,7 @@ def test_a_process_that_is_stuck_is_given_up_and_hides_no_process(tree: ProcessT
     for number in range(MOST_STUCK, MOST_STUCK + 2):
         (tree.root / str(20 + number) / "environ").unlink()
     until = time.monotonic() + 60
-    while (found := pids(table.scan())) != {0: 10, 1: 11, 7: 20} and time.monotonic() < until:
+    while (found := pids(scanned(table))) != {0: 10, 1: 11, 7: 20} and time.monotonic() < until:
         time.sleep(0.05)
     assert found == {0: 10, 1: 11, 7: 20}
 
@@ -189,7 +189,7 @@ def test_a_broken_tree_gives_what_it_has(tree: ProcessTree) -> None:
     (tree.root / "23/stat").write_bytes(b"23 (python")
     (tree.root / "24").mkdir()
     (tree.root / "stat").unlink()
-    (found,) = ProcessTable(tree.root).scan()
+    (found,) = scanned(ProcessTable(tree.root))
     assert (found.pid, found.started_at) == (20, None)
 
 
@@ -240,7 +240,7 @@ def test_real_processes_are_found_with_their_children() -> None:
         until = time.monotonic() + 60
         found: tuple[TrainingProcess, ...] = ()
         while time.monotonic() < until and not all(len(table.descendants(rank.pid)) == 1 for rank in ranks):
-            found = tuple(one for one in table.scan() if one.job == environment["FAULTHOUND_JOB"])
+            found = tuple(one for one in scanned(table) if one.job == environment["FAULTHOUND_JOB"])
             time.sleep(0.05)
         assert pids(found) == {0: ranks[0].pid, 1: ranks[1].pid}
         assert abs((found[0].started_at or 0.0) - time.time()) < 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from collectors.live.sources.process_table import ProcessTable
+from tests.support.process_rows import scanned
 from tests.support.process_tree import ProcessTree
 
 JOB = {"FAULTHOUND_JOB": "llama", "WORLD_SIZE": 4}
@@ -21,7 +22,7 @@ def add(
 
 def jobs(table: ProcessTable) -> dict[int, str | None]:
     """Return each process's job."""
-    return {one.pid: one.job for one in table.scan()}
+    return {one.pid: one.job for one in scanned(table)}
 
 
 def test_a_second_users_process_is_of_another_job(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli import pasted
+from service.cli.diagnose import STANDARD_INPUT, saved, shown
 from service.cli.speech import Speech
 
 
@@ -16,7 +16,7 @@ def test_standard_input_is_a_file_while_it_is_read(monkeypatch: pytest.MonkeyPat
     """What stands for ``-`` holds the bytes that were piped, beside the other paths, and is gone afterwards."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Killed\n")))
 
-    with pasted.saved([Path("a.log"), pasted.STANDARD_INPUT], Speech(quiet=True)) as files:
+    with saved([Path("a.log"), STANDARD_INPUT], Speech(quiet=True)) as files:
         kept = files[1]
 
         assert files[0] == Path("a.log")
@@ -26,13 +26,13 @@ def test_standard_input_is_a_file_while_it_is_read(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("source", "shown"),
+    ("source", "expected"),
     [
         ("/tmp/faulthound-ab12/standard input:7", "standard input:7"),
         ("no line of /tmp/faulthound-ab12/standard input", "no line of standard input"),
         ("logs/rank7.log:3", "logs/rank7.log:3"),
     ],
 )
-def test_its_folder_is_not_shown(source: str, shown: str) -> None:
+def test_its_folder_is_not_shown(source: str, expected: str) -> None:
     """A report names standard input, and no place of ours."""
-    assert pasted.named(source) == shown
+    assert shown(source) == expected

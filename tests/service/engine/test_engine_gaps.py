@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analyzers.incidents.returning import GRACE_SECONDS
+from analyzers.incidents.awaited import GRACE_SECONDS
 from service.store.database import Database
 from service.store.models import Incident as IncidentRow
 from tests.support.engine_bench import NODES, Bench

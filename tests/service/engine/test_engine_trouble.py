@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import update
 
 from analyzers.incidents import step as deciding
+from analyzers.incidents.awaited import GRACE_SECONDS
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Alarm, Ask, EngineTick
-from analyzers.incidents.returning import GRACE_SECONDS
 from service.engine import driver as driving
 from service.engine.driver import ClockWentBack
 from service.engine.judge_processes import JudgeFailure

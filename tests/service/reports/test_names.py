@@ -18,7 +18,7 @@ from analyzers.model.verdict import Culprit, Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.build import compose
 from analyzers.verdict.correlate import combine
-from service.reports import html, story, text
+from service.reports import advice, html, story, text
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 EMPTY = re.compile(
@@ -51,7 +51,7 @@ def findings(row: FaultClass) -> Iterator[Finding]:
 def sentences(verdict: Verdict) -> Iterator[str]:
     """Yield what a person reads of a verdict."""
     yield from map(str, story.headlines(verdict))
-    yield story.advice(verdict)
+    yield advice.what_to_do(verdict)
     yield from (why for pair in story.rejections(verdict) for why in pair)
     yield from (story.name_culprits([one]) for one in verdict.suspects)
     yield story.waiting(verdict)

@@ -13,7 +13,7 @@ from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Culprit, Verdict, to_json
 from analyzers.model.window import Window
 from analyzers.verdict.action import NOT_PROVEN
-from service.reports import history, story, text
+from service.reports import advice, history, story, text
 from service.reports import html as report
 from tests.support.sample_verdicts import hang, healthy, two_ranks, undecided
 
@@ -114,7 +114,7 @@ def test_an_action_names_what_the_verdict_names() -> None:
     link = Culprit(root="r1", kind="link", id="vm-0/ib6", probability=0.7, why="ib6 went down")
     verdict = changed(hang(), culprits=(link,), action=document.Action(kind="probe"))
 
-    assert story.advice(verdict).startswith("Test link vm-0/ib6 before any eviction; ")
+    assert advice.what_to_do(verdict).startswith("Test link vm-0/ib6 before any eviction; ")
     assert story.reason(link.why, [link], named=False) == "ib6 went down."
 
 
@@ -124,12 +124,14 @@ def test_a_machine_in_doubt_is_tested_with_a_command() -> None:
     on_node = changed(on_rank, action=document.Action(kind="probe", nodes=("gpu-2",)), symptom="crash")
     network = changed(on_node, cause="network")
 
-    assert story.advice(on_rank) == (
+    assert advice.what_to_do(on_rank) == (
         "Test the node of rank 2 (for example `dcgmi diag -r 3`; `--hosts` names the node) before any eviction; "
         "while the job still hangs, dump the stacks again in a minute and diagnose both."
     )
-    assert story.advice(on_node) == "Test node gpu-2 (for example `dcgmi diag -r 3`) before any eviction."
-    assert story.advice(network) == "Test node gpu-2 (for example nccl-tests' `all_reduce_perf`) before any eviction."
+    assert advice.what_to_do(on_node) == "Test node gpu-2 (for example `dcgmi diag -r 3`) before any eviction."
+    assert (
+        advice.what_to_do(network) == "Test node gpu-2 (for example nccl-tests' `all_reduce_perf`) before any eviction."
+    )
     assert "probe" not in text.render(on_rank).lower()
 
 
@@ -138,7 +140,7 @@ def test_where_agents_run_they_see_the_stacks_again() -> None:
     seen = document.Coverage(sources={"coverage": 2})
     verdict = changed(hang(), action=document.Action(kind="probe", ranks=(2,)), coverage=seen)
 
-    assert story.advice(verdict) == "Test the node of rank 2 (for example `dcgmi diag -r 3`) before any eviction."
+    assert advice.what_to_do(verdict) == "Test the node of rank 2 (for example `dcgmi diag -r 3`) before any eviction."
 
 
 def test_stacks_of_no_rank_do_not_replace_stacks() -> None:

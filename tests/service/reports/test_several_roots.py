@@ -10,7 +10,7 @@ from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.records import KernelEvent, LogEvent, Record
 from service.packaged_knowledge import load
-from service.reports import story
+from service.reports import advice, story
 from service.reports.instants import moment
 
 AT = 1_790_000_000.0
@@ -46,7 +46,7 @@ def test_each_root_has_its_own_time_and_the_reset_is_of_the_gpu() -> None:
     }
     assert verdict.action.kind == "reset_gpu"
     assert verdict.action.devices == ("0000:9b:00",)
-    assert "ib6" not in story.advice(verdict)
+    assert "ib6" not in advice.what_to_do(verdict)
 
 
 def test_two_gpus_of_one_fault_are_reset_together() -> None:

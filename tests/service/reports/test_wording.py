@@ -23,7 +23,7 @@ from analyzers.verdict.correlate import combine
 from analyzers.verdict.judge import judge
 from collectors.files.reading import read_paths
 from service.packaged_knowledge import load
-from service.reports import history, next_steps, remediations, story, text
+from service.reports import advice, history, next_steps, remediations, story, text
 from simulation.scenarios import draw, play
 from tests.analyzers.diagnosis.reported.excerpts import excerpts, verdict_on
 from tests.analyzers.diagnosis.test_network_waits import STOPPED, Waits, wait
@@ -54,7 +54,7 @@ def rendered(found: Verdict) -> str:
     line = history.of_verdict(found, 1, 0.0)
     ours = msgspec.structs.replace(found, evidence=(), coverage=msgspec.structs.replace(found.coverage, unread=()))
     shown = [
-        *map(str, story.headlines(ours)), story.advice(ours), story.waiting(ours), story.coverage(ours), line.named,
+        *map(str, story.headlines(ours)), advice.what_to_do(ours), story.waiting(ours), story.coverage(ours), line.named,
         *(f"{who}: {why}" for who, why in story.rejections(ours)), *(story.name_culprits([one]) for one in found.suspects),
         *(f"{one.kind}: {one.id}" for one in found.culprits if one.kind in ("group", "stage")),
         *(one.what for one in found.missing), found.action.why,

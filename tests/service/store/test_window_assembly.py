@@ -12,9 +12,8 @@ from collectors.records import Members, Placement, Record, Samples, block
 from service.clock import now
 from service.store.database import Database
 from service.store.log import Incoming, Log, Stored
-from service.store.window.assembly import assemble
+from service.store.window.assembly import Feed, assemble
 from service.store.window.compaction import Compaction
-from service.store.window.feed import Feed
 from service.store.window.tail import Tail, TooMany
 from tests.support.served import served
 

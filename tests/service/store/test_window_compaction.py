@@ -15,8 +15,8 @@ from service.store.database import Database
 from service.store.log import Incoming, Log, Stored
 from service.store.models import Block
 from service.store.window import compaction
+from service.store.window.assembly import Feed
 from service.store.window.compaction import Compaction, blocks
-from service.store.window.feed import Feed
 from service.store.window.tail import Tail
 from tests.support.postgres import database as any_database
 

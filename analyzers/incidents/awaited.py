@@ -1,14 +1,19 @@
-"""Which jobs wait for what their agents kept while the service was away, or while a node could not reach it.
+"""Which jobs wait for what their agents kept while the service was away, or for the ends of a dead rank's peers.
 
 Agents send what they kept oldest first. Until the newest is here, a rank that has long gone on looks stopped, and a job that
 runs looks as if it had left. A job is decided on as soon as all its nodes have sent what is new, and not before; a node that
 does not return, or that stays behind, delays it for a bounded time.
+
+An end of a rank is no symptom while the ends of the others may still come: the engine is woken when that wait is over. The next
+run of a job that is started again at once replaces these ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from analyzers.incidents.detectors.rank_dead import clear_at
+from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.state import EngineState, JobKey
 
@@ -35,6 +40,21 @@ def is_fleet_awaited(state: EngineState, keys: Iterable[JobKey]) -> bool:
         return False
     unheard = any(node.last_received_at < state.back_at for node in state.nodes.values())
     return unheard or any(is_awaited(state, key) for key in keys)
+
+
+def hold_back(state: EngineState, view: JobView, now: float) -> None:
+    """Note until when a job's ends are waited for."""
+    state.held_back.pop(key := (view.job, view.attempt), None)
+    if (at := clear_at(view)) is not None and at > now:
+        state.held_back[key] = at
+
+
+def take_due(state: EngineState, now: float) -> set[JobKey]:
+    """Return the jobs of which the wait is over, each once."""
+    due = {key for key, at in state.held_back.items() if at <= now}
+    for key in due:
+        del state.held_back[key]
+    return due
 
 
 def _is_behind(state: EngineState, node: NodeView) -> bool:

@@ -1,0 +1,107 @@
+"""What to do about a verdict, in sentences: the test before an eviction, the deed, and the way out of a wrong number. Pure."""
+
+from __future__ import annotations
+
+from analyzers.model.fault_classes import has
+from analyzers.model.verdict import Action, Verdict
+from service.reports.hostlists import fold_hosts
+from service.reports.story import LOCAL, NOT_A_MACHINE, by_agents, called, listed, name_culprits, plural_ranks, tone
+
+_TOOLS = {  # cause network, GPUs → a test
+    (True, True): "nccl-tests' `all_reduce_perf`",
+    (True, False): "`iperf3` between its nodes",
+    (False, True): "`dcgmi diag -r 3`",
+    (False, False): "`stress-ng --cpu 0 --vm 2 --verify --timeout 10m`",
+}
+
+
+def what_to_do(verdict: Verdict) -> str:
+    """Return what to do about this verdict as one sentence."""
+    if tone(verdict) == "healthy" and verdict.action.kind == "none":
+        return "Nothing: leave the job alone." if verdict.symptom == "healthy" else "Evict no node."
+    known = name_culprits([one for one in verdict.culprits if one.kind not in NOT_A_MACHINE] or verdict.culprits)
+    suspects = f"{known[:1].lower()}{known[1:]}" if known else "the suspects"
+    sentence = _test(verdict, suspects) if verdict.action.kind == "probe" else _deed(verdict.action, suspects)
+    if verdict.abstained and verdict.action.kind != "none":
+        return f"If the job cannot wait for more evidence, one way is: {sentence[0].lower()}{sentence[1:]}"
+    return sentence
+
+
+def _object(action: Action, suspects: str) -> str:
+    """Name what the action is done to: nodes, else the nodes of ranks, else the suspects themselves."""
+    if action.nodes:
+        return f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}"
+    if action.ranks:
+        return f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}"
+    if action.devices:
+        return listed(called("device", device) for device in action.devices)
+    return f"the node of {suspects}" if suspects.lower().startswith(LOCAL) else suspects
+
+
+def _test(verdict: Verdict, suspects: str) -> str:
+    """Return how suspects are tested before an eviction, with a command where they are machines."""
+    action, asked = verdict.action, by_agents(verdict)
+    hints = []
+    if action.nodes or action.ranks:
+        hints.append(f"for example {_tool(verdict)}")
+    if not action.nodes and action.ranks and not asked:
+        hints.append(f"`--hosts` names the node{'s' if len(action.ranks) > 1 else ''}")
+    how = f" ({'; '.join(hints)})" if hints else ""
+    sentence = f"Test {_object(action, suspects)}{how} before any eviction"
+    if _in_own_code(verdict):
+        whose = plural_ranks(action.ranks) if action.ranks else suspects
+        look = f"See first the code and the data at the frames of {whose} (`py-spy dump -p PID`): either may hold the job up"
+        return f"{look}. Where neither does, {sentence[0].lower()}{sentence[1:]}."
+    if verdict.symptom != "hang" or asked or verdict.abstained:
+        return f"{sentence}."
+    return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."
+
+
+def _deed(action: Action, suspects: str) -> str:
+    """Return what to do as one sentence that names its object."""
+    object_ = _object(action, suspects)
+    return {
+        "evict": f"Evict {object_}.",
+        "drain_after_job": f"Let the job go on, and drain {object_} when it ends.",
+        "reset_gpu": f"Reset {'the GPU on ' if action.nodes or action.ranks else ''}{object_}, then restart the job.",
+        "reboot_node": f"Reboot {object_}, then restart the job.",
+        "restart_role": f"Restart {_role(action)}; leave the others running.",
+        "restart_job": "Restart the job where it is; evict no node.",
+        "reattempt": "Start the job again as it is; evict no node.",
+        "rollback": "Roll the code back, then restart; evict no node.",
+        "none": "Evict no node.",
+    }.get(action.kind, f"{action.kind.replace('_', ' ').capitalize()} {object_}.")
+
+
+def numeric_steps(verdict: Verdict) -> tuple[str, ...]:
+    """Return what a person can do about a loss or gradient norm that went wrong; empty for another symptom."""
+    if verdict.symptom != "numeric" or verdict.first_symptom is None:
+        return ()
+    alone = " alone, while " in verdict.first_symptom.text
+    whose = (
+        "Give that rank's batch to another rank, and its machine another batch: what is NaN again is at fault."
+        if alone
+        else "Log each rank's loss and gradient norm before the reduction: it spreads one rank's value to all."
+    )
+    return (
+        "If it lasts, stop the job and restart it from the last checkpoint before that step.",
+        "Look at what changed by then: the data of that step, the learning rate, the last change of the code.",
+        whose,
+    )
+
+
+def _role(action: Action) -> str:
+    if action.role and action.instance:
+        return f"{action.role} {action.instance}"
+    return f"the role {action.role or 'named above'}"
+
+
+def _tool(verdict: Verdict) -> str:
+    """Return a test of what is named; a node on which agents found no GPU gets none of a GPU."""
+    return _TOOLS[verdict.cause == "network", verdict.coverage.has_gpus is not False]
+
+
+def _in_own_code(verdict: Verdict) -> bool:
+    """Whether all that is known is that what is named first stands in its own code."""
+    first = next((one.root for one in verdict.culprits), None)
+    return any(root.root == first and has(root.fault_class, "own_code") for root in verdict.roots)
