@@ -10,7 +10,8 @@ _BULLET = r"(?:[-*•] {1,4}|\d{1,2}[.)] {1,4})?"
 _CODE = re.compile(r"\s{0,8}" + _BULLET + r"`{1,3}(?P<line>[^`]{8,})`{0,3}")
 _STAMPED = (  # what a log's line begins with, and no sentence: a bullet or a quotation mark before it is a thread's
     r"\[\s{0,8}\d{1,10}\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d |\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|"
-    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\[rank\d{1,6}\]:|[\w.-]{1,64}:\d{1,8}:\d{1,8} \[\d{1,3}\] |NVRM: Xid \("
+    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\[rank\d{1,6}\]:|[\w.-]{1,64}:\d{1,8}:\d{1,8} \[\d{1,3}\] |NVRM: Xid \(|"
+    r"(?:srun|sbatch|salloc|slurmstepd|slurmd|slurmctld): (?:error|fatal): "
 )
 _MARKED = re.compile(r"\s{0,8}(?:[-*•] {1,4})?[\"'“‘]?(?=" + _STAMPED + ")")
 _INDENTED = re.compile(r"\s{1,16}(?=\[\s{0,8}\d{1,10}\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d )")

@@ -18,16 +18,18 @@ _TELLS = (
 )
 _ERROR = (
     r"(?:(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)\b:|NVRM: |\[Errno \d|CUDA error: |NCCL WARN |NCCL error|"
-    r"Watchdog caught |slurm_load_\w{1,20}|The node was low on |\d{1,6}/\d{1,6} nodes are available: )"
+    r"Watchdog caught |NET/IB\w{0,4} ?: ?Got |"
+    r"s(?:run|batch|alloc|lurmstepd): error: |slurm_load_\w{1,20}|The node was low on |\d{1,6}/\d{1,6} nodes are available: )"
 )
 _REPORT = re.compile(
-    r"^(?P<before>.{0,400}?\b" + _TELLS + r"\b[\w ,'’()-]{0,80}?[:,]?\s{1,4})"
+    r"^(?P<before>.{0,400}?\b" + _TELLS + r"\b[\w ,.'’()-]{0,80}?[:,]?\s{1,4})"
     r"(?:(?P<sign>[\"`“‘']{1,3})(?P<quoted>.{12,1600}?)(?:[\"`”’']{1,3}(?=[\s.,;:!?)]|$)|$)"
     r"|(?P<bare>" + _ERROR + r".{1,1600}))(?P<behind>.{0,600})$"
 )
 _OURS = re.compile(
     r"(?:\b(?:[Ii]|[Ww]e|[Mm]y|[Oo]ur|me|us)\b"
-    r"|^\s{0,8}(?:[-*•>] )?(?:Got|Getting|Seeing|Hitting|Encountered|Facing)\b)"
+    r"|^\s{0,8}(?:[-*•>] )?(?:Got|Getting|Seeing|Hitting|Encountered|Facing)\b"
+    r"|(?i:^\W{0,8}(?:observed|actual|current) behaviou?r\W))"
 )
 _HAPPENED = re.compile(
     r"(?i)\b(?:after (?:about |some |a |an |the |only |~)?(?:few |couple of )?"
@@ -36,10 +38,12 @@ _HAPPENED = re.compile(
     r"every time|at (?:step|iteration|epoch)|on (?:all|both|every|each|one|two|\d))\b"
 )
 _OF_TROUBLE = re.compile(
-    r"(?i)error|exception|fail|fatal|xid|nccl|no space|quota|killed|evict|timed out|low on|abort|unable|not found|no module"
+    r"(?i)error|exception|fail|fatal|xid|nccl|no space|quota|killed|evict|timed out|low on|abort|unable|not found|"
+    r"no module|no kernel"
 )
 _SUPPOSED = re.compile(
-    r"(?i)\b(?:if|whenever|when (?:you|your|a|an|any|there|one|two)|in case|unless|until|should|would|could|can|may|might|will|"
+    r"(?i)\b(?:if|whenever|when (?:you|your|a|an|any|there|one|two)|in case|unless|until|should|would|"
+    r"could(?!n)|can(?!'t|not)|may|might|will|"
     r"sometimes|usually|often|e\.g|such as|like|for (?:example|instance)|instead|rather|want|wish|expect\w*|ignored?|harmless|"
     r"fix(?:es|ed|ing)?|no longer|any ?more|(?:not|n't) (?:get|see|raise|throw|print|fail)\w*|without|had|"
     r"last (?:week|month|year|time)|previously|before|formerly|used to|others?|some (?:people|users)|people|users?|you|your|"
@@ -61,11 +65,11 @@ def reported(text: str) -> str:
     if found is None:
         return text
     before, said = found["before"], found["quoted"] or found["bare"]
-    sentence = re.split(r"[.!?] ", before)[-1]
-    if _STAMPED.search(before) or _SUPPOSED.search(sentence) or _BEHIND.search(found["behind"]):
+    clause = re.split(r"[.!?;] |, (?=(?:I|we|it|but|and) )", before)[-1]
+    if _STAMPED.search(before) or _SUPPOSED.search(clause) or _BEHIND.search(found["behind"]):
         return text
-    if not _OF_TROUBLE.search(said):
+    if found["quoted"] and not _OF_TROUBLE.search(said):
         return text
-    if not _OURS.search(sentence) and not _HAPPENED.search(sentence):
+    if not _OURS.search(before) and not _HAPPENED.search(before):
         return text
-    return said.strip().rstrip('`"”')
+    return said.partition(" Traceback (most recent call")[0].strip().rstrip('`"”')

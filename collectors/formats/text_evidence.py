@@ -40,6 +40,8 @@ _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "ra
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
 
 _BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback"})
+_OF_CHANGES = _BARE_EVENTS | {"evicted", "pod_waits"}
+"""In a text that describes a change to a program, what a scheduler's tools print is an example, too."""
 _PROMPT = re.compile(rb"^[ \t]{0,16}>>> ", re.MULTILINE)
 
 JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER, SMI, ATTEMPT = 1, 2, 4, 8, 16, 32, 64, 128
@@ -280,7 +282,9 @@ class _Reader:
             before = job.ended_before()
             again = attempt + (before > 0)
             for event in job.events():
-                if _is_bare(event) and self._advises:
+                if _is_bare(event, _OF_CHANGES if self._of_tests else _BARE_EVENTS) and (
+                    self._advises or self._of_tests
+                ):
                     continue
                 line = int(event.source.rpartition(":")[2])
                 numbered.append((attempt if line <= before else again, event))
@@ -315,7 +319,7 @@ class _Reader:
 
     @cached_property
     def _of_tests(self) -> bool:
-        """Whether the kernel's lines in it are what a change to a program is tested with."""
+        """Whether the lines in it are what a change to a program is about, or is tested with."""
         return is_of_tests(self.input.head.decode(errors="replace"))
 
     def _of_job(self, text: str) -> bool:
@@ -334,11 +338,11 @@ class _Reader:
         return self.stacks.feed(number, line.stream, line.text, line.rank)
 
 
-def _is_bare(event: LogEvent) -> bool:
+def _is_bare(event: LogEvent, kinds: frozenset[str]) -> bool:
     """Whether nothing but its words shows an event: no process, no time, no frames. In a text about jobs it is an example."""
     whose = (event.rank, event.local_rank, event.node, event.pid, event.at)
     frames = {frame.file for frame in event.frames} - {"<stdin>"}
-    return event.event in _BARE_EVENTS and not frames and set(whose) == {None}
+    return event.event in kinds and not frames and set(whose) == {None}
 
 
 def _remember(known: dict[Key, Concern], template: Key, found: Concern) -> None:

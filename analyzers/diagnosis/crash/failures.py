@@ -171,8 +171,11 @@ def classify(
     trapped = any(event.code == "trap" for event in events)
     reported = [event for event in events if event.event == "torchrun_failure" and event.at is not None]
     lost_another = {event.peer for event in events if event.event == "worker_died" and event.peer}
+    told = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
     for event in events:
         kind = kind_of(event, table)
+        if _wraps(event) and _source(event) in told:
+            kind = "launcher"  # the worker's own exception follows it
         if event.event == "worker_died" and event.node in lost_another:
             kind = "echo"  # it reports the end of another itself
         if kind == "killed" and _is_cleanup(event, reported):
@@ -180,6 +183,15 @@ def classify(
         if kind == "device_fault" and trapped and "unspecified launch failure" in f"{event.message} {event.text}":
             kind = "echo"
         yield "" if kind == "device_lost" and _is_the_kernels(event, kernel) else kind, event
+
+
+def _wraps(event: LogEvent) -> bool:
+    """Whether a data loader raises again what one of its workers raised."""
+    return event.event == "traceback" and "in DataLoader worker process" in (event.message or "").partition("\n")[0]
+
+
+def _source(event: LogEvent) -> tuple[int | None, str | None, str]:
+    return event.rank, event.node, place(event.source)[0]
 
 
 def _is_cleanup(event: LogEvent, reported: Sequence[LogEvent]) -> bool:

@@ -27,7 +27,7 @@ from collectors.formats.job_log.shapes import Blocks, identity
 from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
-from collectors.formats.job_log.traceback_events import alone, event_of, may_stand, quoted_in
+from collectors.formats.job_log.traceback_events import alone, event_of, in_title, may_stand, quoted_in
 from collectors.formats.job_log.tracebacks import HEADER, LAST_LINE, Assembler
 from collectors.formats.quotations import Quotes
 from collectors.formats.text_lines import lines
@@ -248,15 +248,15 @@ class JobLog:
 
     def _exception_alone(self) -> Iterator[tuple[str, LogEvent]]:
         """Yield an exception of which a log holds the last line alone, without a step after it: others may be handled."""
-        line = self.last_line
+        line = self.last_line or in_title(self.input.head, [each for _, each in self.found])
         if (
             line is None
-            or not may_stand(line, [found for _, found in self.found])
+            or not may_stand(line, [each for _, each in self.found])
             or self.runs.after(line.number)
             or self.last_number - line.number > LAST_WORDS_LINES
         ):
             return
-        yield from ((line.stream, found) for found in alone(line))
+        yield from ((line.stream, each) for each in alone(line))
 
     def _has_passed(self, name: str, found: LogEvent) -> bool:
         """Whether training went on for several steps: links recover, and a program handles what it logs and goes on.

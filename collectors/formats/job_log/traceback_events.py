@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from signal import SIGTERM
 
+import msgspec
+
 from collectors.formats.job_log import log_marks
-from collectors.formats.job_log.families import network, ray
+from collectors.formats.job_log.families import network, ray, schedulers, slurm
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event, events
 from collectors.formats.job_log.tracebacks import LAST_LINE, Traceback
 from collectors.records import LogEvent
 
+OF_TITLE = "title"
+TITLE_BYTES = 1024
+_TITLE = re.compile(
+    r"#{1,3} .{0,160}?(?P<said>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S.{8,400})"
+)
 _REPORTED = frozenset({"exit", "torchrun_failure", "closing_signal"})
-QUOTED = (*network.SHAPES, *ray.SHAPES)
+QUOTED = (*network.SHAPES, *ray.SHAPES, *schedulers.SHAPES, *slurm.SHAPES)
 
 
 def event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent:
@@ -45,7 +53,9 @@ def quoted_in(traceback: LogEvent, head: Line) -> Iterator[LogEvent]:
     """What an exception quotes of a library: NCCL's last warning stands below torch's words, Ray's reason in its message."""
     whole = f"{traceback.exception}: {traceback.message or ''}"
     for text in whole.splitlines():
-        yield from events(QUOTED, replace(head, text=text))
+        for found in events(QUOTED, replace(head, text=text)):
+            # Of what a daemon says of itself, and a program raises, the program has failed.
+            yield msgspec.structs.replace(found, operation=None) if found.operation == "daemon" else found
 
 
 def alone(line: Line) -> Iterator[LogEvent]:
@@ -54,12 +64,23 @@ def alone(line: Line) -> Iterator[LogEvent]:
         yield event(line, "traceback", exception=found[1], message=found[2])
 
 
+def in_title(head: bytes, found: Sequence[LogEvent]) -> Line | None:
+    """Return the exception in the title of a report, of which a paste cut the traceback before it said what it was."""
+    title = head[:TITLE_BYTES].decode(errors="replace").lstrip().partition("\n")[0]
+    said = _TITLE.match(title)
+    if said is None or not found or any(each.event != "traceback" or each.exception for each in found):
+        return None
+    return Line(max(int(each.source) for each in found), said["said"], stream=OF_TITLE)
+
+
 def may_stand(line: Line, found: Sequence[LogEvent]) -> bool:
     """Whether the last line of a traceback may stand for all of it: nothing else was found that could say more.
 
     That is: cut tracebacks of processes with ranks, or a launcher's report of exits after it, as Python's exceptions end.
     """
-    cut = line.rank is not None and all(each.event == "traceback" and not each.exception for each in found)
+    cut = (line.rank is not None or line.stream == OF_TITLE) and all(
+        each.event == "traceback" and not each.exception for each in found
+    )
     reported = all(
         each.event in _REPORTED
         and each.signal in {None, SIGTERM}

@@ -29,15 +29,13 @@ _QUALIFIED = re.compile(
     r"(?:ray\.exceptions|torch(?:\.distributed)?|jaxlib[\w.]{0,40})\.(?:\w{1,60}(?:Error|Exception))(?:\(\w{1,60}\))?(?:: |$)"
 )
 """An exception by its full name: the last line of a traceback even where nothing of it was pasted before."""
-_OTHER_NAMES = (
-    r"(?:Read|Connect)?Timeout|TimeoutExpired|ServiceUnavailable|BrokenProcessPool|BadGzipFile|BadZipFile|Arrow[A-Z]\w{2,20}|"
-    r"Again|NVMLError_\w{1,40}"
-)
+_OTHER_NAMES = r"(?:Read|Connect)?Timeout|TimeoutExpired|ServiceUnavailable|BrokenProcessPool|Again|NVMLError_\w{1,40}"
 _BY_LOGGER = r"(?:.{0,100}?\b(?:ERROR|CRITICAL|FATAL)\b.{0,80}?[:\]] |\[?[EF]\d{3,4} \d\d:.{1,80}?\] )?"
 LAST_LINE = re.compile(
     r"\s{0,8}"
     + _BY_LOGGER
-    + r"(?!LustreError|LNetError)((?:[A-Za-z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception)|Exception)"
+    + r"(?!LustreError|LNetError)((?:[A-Za-z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception)|Exception|"
+    r"BadGzipFile|BadZipFile|ArrowInvalid)"
     r"|(?:[A-Za-z_]\w{0,60}\.){1,8}(?:"
     + _OTHER_NAMES
     + r")|socket\.(?:gaierror|timeout)|(?:zlib|cv2)\.error): (\S.{0,1000})$"
@@ -62,7 +60,9 @@ _CHAINS = {
 _LOGGER = re.compile(r"[^\]]{1,80}\] |\d[\d: .,-]{8,40} [\w.]{1,80} [A-Z]{4,8}: ")
 """A logger's stamp, with its digits blanked: ``ERROR 00-00 00:00:00 [core.py:000] ``."""
 _GROUP_MARGIN = re.compile(r"^\s*(?:\+[-+ ]*|\|) ?")
-_ENDS_MESSAGE = re.compile(r"\[?[IWEF]\d{3,4} \d\d:\d\d|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|={8,}|-{8,}|-- Process \d")
+_ENDS_MESSAGE = re.compile(
+    r"(?:slurmstepd|srun): error: |\[?[IWEF]\d{3,4} \d\d:\d\d|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|={8,}|-{8,}|-- Process \d"
+)
 
 
 @dataclass(slots=True)

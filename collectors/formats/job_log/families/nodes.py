@@ -52,6 +52,33 @@ SHAPES = (
         for word in ("FreeDiskSpaceFailed", "ImageGCFailed")
     ),
     shape(
+        "Kubelet stopped posting node status",
+        r"Reason: ?NodeStatusUnknown,? Message: ?(?P<message>Kubelet stopped posting node status)",
+        "node_failure",
+        operation="unheard",
+    ),
+    shape(
+        "hasn't been updated for",
+        r"\bnode " + _NODE + r" hasn't been updated for ",
+        "node_failure",
+        operation="unheard",
+    ),
+    shape(
+        "skipping pod synchronization",
+        r"skipping pod synchronization - (?!.{0,400}(?:may not have completed yet|has yet to be))(?P<message>\[.{1,300})",
+        "evicted",
+        operation="daemon",
+    ),
+    *(
+        shape(word, r"(?:Message|Error):\s{1,20}(?P<message>" + word + r".{1,300})", "evicted")
+        for word in (
+            "failed to create containerd task",
+            "failed to create shim task",
+            "OCI runtime create failed",
+            "failed to start container",
+        )
+    ),
+    shape(
         "is unresponsive",
         r"Node " + _NODE + r" which was running pod \S{1,253} is unresponsive",
         "node_failure",

@@ -72,6 +72,19 @@ SHAPES = (
         r"(?P<message>client socket has timed out after \w{1,12} while trying to connect to .{1,160})",
         "connection_closed",
     ),
+    *(  # torch 0.3 to 1.4, and the extensions of that time
+        shape(word, pattern + r"(?P<message>[a-z][^:\n]{6,120}?)(?: at /|\s*$|\.)", "cuda_error")
+        for word, pattern in (
+            ("THCudaCheck FAIL", r"THCudaCheck FAIL file ?= ?.{1,200} error ?= ?\d{1,4} ?: "),
+            ("cuda runtime error (", r"cuda runtime error \(\d{1,4}\) ?: "),
+            ("cudaCheckError() failed", r"cudaCheckError\(\) failed ?: "),
+        )
+    ),
+    shape(
+        "no kernel image is available",
+        r"^(?P<message>no kernel image is available for execution on the device)",
+        "cuda_error",
+    ),
     shape("cudaError_t ", r"cudaError_t \d{1,4} : \"(?P<message>[^\"]{1,120})\"", "cuda_error"),
     shape(
         "monitoredBarrier",

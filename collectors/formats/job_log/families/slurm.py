@@ -97,6 +97,11 @@ SHAPES = (
         "evicted",
         operation="plugin",
     ),
+    shape(
+        "Prolog failure on node",
+        r"^(?:salloc|srun|sbatch): (?:error: )?Prolog failure on node " + _NODE,
+        "node_failure",
+    ),
     shape("pilog error on ", r"\bepilog error on " + _NODE + r", draining", "node_failure"),
     shape("reason set to: ", r"update_node: node " + _NODE + r" reason set to: " + _REASON + r"\s*$", "node_failure"),
     shape(
