@@ -35,10 +35,10 @@ _HAPPENED = re.compile(
     r"(?i)\b(?:after (?:about |some |a |an |the |only |~)?(?:few |couple of )?"
     r"(?:\d|hour|minute|day|step|epoch|update|upgrade|reboot|restart)|"
     r"since (?:yesterday|this|today|the|last|\w{3,6}day)|this morning|today|yesterday|tonight|randomly|"
-    r"every time|at (?:step|iteration|epoch)|on (?:all|both|every|each|one|two|\d))\b"
+    r"every time|the following (?:error|exception)|at (?:step|iteration|epoch)|on (?:all|both|every|each|one|two|\d))\b"
 )
 _OF_TROUBLE = re.compile(
-    r"(?i)error|exception|fail|fatal|xid|nccl|no space|quota|killed|evict|timed out|low on|abort|unable|not found|"
+    r"(?i)error|errno|stale|exception|fail|fatal|xid|nccl|no space|quota|killed|evict|timed out|low on|abort|unable|not found|"
     r"no module|no kernel"
 )
 _SUPPOSED = re.compile(
