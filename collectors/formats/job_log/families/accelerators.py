@@ -140,7 +140,7 @@ SHAPES = (
     *(
         shape(
             word,
-            r"(?P<message>(?:UCE ERROR|HBM_MULTIBIT_ECC_ERROR|hbm Multi-bit ECC error|DEVICE_MEM_ERROR).{0,160})",
+            r"(?P<message>\b(?:UCE ERROR|HBM_MULTIBIT_ECC_ERROR|hbm Multi-bit ECC error|DEVICE_MEM_ERROR).{0,160})",
             "cuda_error",
         )
         for word in ("UCE ERROR", "MULTIBIT_ECC", "ulti-bit ECC error", "DEVICE_MEM_ERROR")
