@@ -1,1 +1,1 @@
-"""The command line, the renderings of a verdict and, later, the HTTP service."""
+"""The service, the command line, and the renderings of a verdict. What a verdict says is decided in ``analyzers``."""

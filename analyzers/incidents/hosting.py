@@ -26,7 +26,7 @@ from analyzers.incidents.rank_maps import (
     LONGEST_ROLE,
     MOST_CLAIMED,
     Attempt,
-    Claim,
+    HostClaim,
     RankMap,
     Seat,
     Start,
@@ -59,7 +59,7 @@ class Hosting:
     def __init__(self) -> None:
         self.attempt: Attempt = None  # that runs
         self.maps: dict[Attempt, RankMap] = {}
-        self.claims: dict[str, Claim] = {}
+        self.claims: dict[str, HostClaim] = {}
         self.admitted: list[str] = []  # nodes that have got ranks of the running attempt; the reader empties it
         self._before: frozenset[str] = frozenset()  # hosts of the attempt before: no stranger takes a rank from them
         self._is_strange = False  # the running attempt was begun without any of them, or a declared node
@@ -144,7 +144,7 @@ class Hosting:
 
     # --- claims
 
-    def _claim(self, node: str, attempt: Attempt, at: float) -> Claim | None:
+    def _claim(self, node: str, attempt: Attempt, at: float) -> HostClaim | None:
         """Return a node's claim; None for a word about another attempt than it runs."""
         known = self.claims.get(node)
         if known is not None and known.attempt == attempt:
@@ -154,7 +154,7 @@ class Hosting:
         later = known is None or _number(attempt) > _number(known.attempt)
         if not later and known is not None and at - known.seen_at <= HELD_SECONDS:
             return None  # a leftover of an earlier attempt; a job that was begun from the start counts from 0 again
-        self.claims[node] = made = Claim(attempt, at, at, at)
+        self.claims[node] = made = HostClaim(attempt, at, at, at)
         self._named[_plain(node)].add(node)
         self._contested.discard(node)
         self._unconfirmed.discard(node)
@@ -199,7 +199,7 @@ class Hosting:
 
     # --- hosts
 
-    def _settle(self, node: str, claim: Claim, dropped: Iterable[Seat], at: float) -> None:
+    def _settle(self, node: str, claim: HostClaim, dropped: Iterable[Seat], at: float) -> None:
         """Decide what a changed claim comes to, and what others claim that it has left."""
         if claim.attempt != self.attempt or not self.maps:
             self._advance(claim, at)
@@ -214,7 +214,7 @@ class Hosting:
         if dropped or self._sizes() != sizes:
             self._admit_contested(at, but=node)
 
-    def _advance(self, claim: Claim, at: float) -> None:
+    def _advance(self, claim: HostClaim, at: float) -> None:
         """Begin the attempt that a claim names, where the job has."""
         members = self.maps[self.attempt].on.keys() if self.attempt in self.maps else set()
         claims = [self.claims[node] for node in members if node in self.claims]
@@ -265,7 +265,7 @@ class Hosting:
             if node in self.claims:
                 self._admit(node, self.claims[node], self.maps[self.attempt], at)
 
-    def _admit(self, node: str, claim: Claim, ranks: RankMap, at: float) -> None:
+    def _admit(self, node: str, claim: HostClaim, ranks: RankMap, at: float) -> None:
         """Give a node the ranks that it claims and that are free."""
         own, sizes, lost = ranks.on.get(node, set()), self._sizes(), dict[str, bool]()
         is_member = self._is_member(node, ranks, sizes, at)
@@ -320,7 +320,7 @@ class Hosting:
             self._runs_as_declared(self.claims[other], declared, at) for other in self._named.get(declared or "", ())
         )
 
-    def _runs_as_declared(self, claim: Claim, name: str | None, at: float) -> bool:
+    def _runs_as_declared(self, claim: HostClaim, name: str | None, at: float) -> bool:
         alive = claim.attempt == self.attempt and at - claim.seen_at <= HELD_SECONDS
         return alive and bool(claim.seats) and all(self._declared_node(seat) == name for seat in claim.seats)
 
@@ -337,7 +337,7 @@ class Hosting:
         hosts = self.maps[self.attempt].by_rank.get(rank, ()) if self.attempt in self.maps else ()
         return None if role and any(held and held != role for held, _ in hosts) else nodes.get(rank)
 
-    def _has_lost(self, rival: str, node: str, claim: Claim, known: dict[str, bool], at: float) -> bool:
+    def _has_lost(self, rival: str, node: str, claim: HostClaim, known: dict[str, bool], at: float) -> bool:
         """Whether a host may have lost its ranks: it shows no life, and nor do the others, but for what began after that."""
         if rival not in known and node in self._before and rival not in self._before:
             known[rival] = True

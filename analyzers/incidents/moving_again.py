@@ -16,13 +16,15 @@ from analyzers.incidents.job_views.recovery import LOOK_SECONDS
 from analyzers.incidents.messages import Judged
 from analyzers.incidents.standing_claim import Weighed, names_other, weigh_claim
 from analyzers.incidents.state import EngineState
-from analyzers.model.incident import Claim, Incident
+from analyzers.model.incident import Incident, VersionClaim
 
 AGAIN_SECONDS = 5.0  # until what waits for the witnesses is judged again
 WITNESSED_SECONDS = 40.0  # an agent reads and sends within twenty; a busy one gets as long again
 
 
-def weigh_judgement(state: EngineState, incident: Incident, judged: Judged, claim: Claim) -> tuple[Incident, Weighed]:
+def weigh_judgement(
+    state: EngineState, incident: Incident, judged: Judged, claim: VersionClaim
+) -> tuple[Incident, Weighed]:
     """Return what becomes of a judgement, and the incident with what is due for it."""
     weighed = weigh_claim(incident, claim, state.silent.pop(incident.id, ()))
     view = state.jobs.get((incident.job or "", incident.attempt))
@@ -42,7 +44,7 @@ def weigh_judgement(state: EngineState, incident: Incident, judged: Judged, clai
     return incident, weighed
 
 
-def _is_of_data(claim: Claim) -> bool:
+def _is_of_data(claim: VersionClaim) -> bool:
     """Whether a hang is blamed on the data that all ranks read: those of a job that has just gone on read, too."""
     return claim.symptom == "hang" and claim.cause == "data"
 

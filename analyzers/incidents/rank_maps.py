@@ -20,7 +20,7 @@ Seat = tuple[int, str]  # rank, role: a job whose roles count from 0 each has a 
 
 
 @dataclass(slots=True)
-class Claim:
+class HostClaim:
     """What one node says it runs of a job now. Instants are of receipt."""
 
     attempt: Attempt

@@ -16,7 +16,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from analyzers.model.fault_classes import has
-from analyzers.model.incident import Claim, Incident
+from analyzers.model.incident import Incident, VersionClaim
 from analyzers.model.verdict import (
     TAKES_NODES,
     Verdict,
@@ -29,10 +29,10 @@ MOST_CHANGES = 1  # a claim may be corrected once
 MOST_NAMED = 4  # in a sentence
 
 
-def claim_of(verdict: Verdict, at: float) -> Claim:
+def claim_of(verdict: Verdict, at: float) -> VersionClaim:
     """Return what a verdict claims, without its words and probabilities."""
     named = sorted((f"{one.kind} {one.id}", one.role or "") for one in verdict.culprits)
-    return Claim(
+    return VersionClaim(
         at=at,
         symptom=verdict.symptom,
         cause=verdict.cause,
@@ -46,7 +46,7 @@ def claim_of(verdict: Verdict, at: float) -> Claim:
     )
 
 
-def weigh_claim(incident: Incident, new: Claim, silent: Collection[str]) -> Weighed:
+def weigh_claim(incident: Incident, new: VersionClaim, silent: Collection[str]) -> Weighed:
     """Return what becomes of a new judgement. ``silent``: nodes without an answer to the newest evidence round."""
     before = _last_named(incident)
     if incident.abstains and not new.named and not incident.claims[-1].named:
@@ -59,20 +59,20 @@ def weigh_claim(incident: Incident, new: Claim, silent: Collection[str]) -> Weig
     return "contest" if incident.changes >= MOST_CHANGES and not contested else "publish"
 
 
-def names_other(incident: Incident, new: Claim) -> bool:
+def names_other(incident: Incident, new: VersionClaim) -> bool:
     """Whether a new judgement names others than the standing one, or no one; to take back an eviction is no such change."""
     before = _last_named(incident)
     return before is not None and _contradicts(incident, before, new) and not _names_alike(before, new)
 
 
-def remember_claim(incident: Incident, new: Claim) -> Incident:
+def remember_claim(incident: Incident, new: VersionClaim) -> Incident:
     """Return the incident with a claim that is published."""
     before = _last_named(incident)
     changed = before is not None and _contradicts(incident, before, new)
     return replace(incident, claims=(*incident.claims, new)[-MOST_CLAIMS:], changes=incident.changes + changed)
 
 
-def contest_claims(incident: Incident, new: Claim) -> Incident:
+def contest_claims(incident: Incident, new: VersionClaim) -> Incident:
     """Return the incident whose next verdicts abstain, or evict no node, and say why."""
     history = [one for one in (*incident.claims, new) if one.named or one is not incident.claims[0]]
     in_turn = ", then ".join(f"{_in_words(one)} at {clock(one.at)}" for one in history)
@@ -81,11 +81,11 @@ def contest_claims(incident: Incident, new: Claim) -> Incident:
     return replace(incident, abstains=f"the verdict has changed twice, so the evidence does not decide: {in_turn}")
 
 
-def _last_named(incident: Incident) -> Claim | None:
+def _last_named(incident: Incident) -> VersionClaim | None:
     return next((one for one in reversed(incident.claims) if one.named), None)
 
 
-def _contradicts(incident: Incident, before: Claim, new: Claim) -> bool:
+def _contradicts(incident: Incident, before: VersionClaim, new: VersionClaim) -> bool:
     """Whether it takes back what the last named claim states. ``proven``: a process or a device shows it itself."""
     if not new.named:
         return bool(incident.claims[-1].named)
@@ -96,30 +96,30 @@ def _contradicts(incident: Incident, before: Claim, new: Claim) -> bool:
     return not (new.ranks and set(new.ranks) < set(before.ranks) and not _is_of_other_roles(before, new))
 
 
-def _names_alike(before: Claim, new: Claim) -> bool:
+def _names_alike(before: VersionClaim, new: VersionClaim) -> bool:
     alike = before.cause == new.cause or "unknown" in (before.cause, new.cause)
     return before.named == new.named and alike and not _is_of_other_roles(before, new)
 
 
-def _is_of_other_roles(before: Claim, new: Claim) -> bool:
+def _is_of_other_roles(before: VersionClaim, new: VersionClaim) -> bool:
     """Whether the same rank numbers are of other ranks: each role counts its own. An unknown role may be any."""
     if before.named == new.named:
         return any(was and now and was != now for was, now in zip(before.roles, new.roles, strict=False))
     return "" not in before.roles and bool(before.roles) and not {*new.roles} <= {*before.roles, ""}
 
 
-def _is_gap(incident: Incident, before: Claim, new: Claim, silent: Collection[str]) -> bool:
+def _is_gap(incident: Incident, before: VersionClaim, new: VersionClaim, silent: Collection[str]) -> bool:
     """Whether the nodes that the contradiction is about, or most, gave no newer evidence."""
     about = {*before.nodes, *new.nodes} or set(incident.nodes)
     return bool(about & set(silent)) or 2 * len(silent) > len(incident.nodes)
 
 
-def _is_an_end(before: Claim, new: Claim) -> bool:
+def _is_an_end(before: VersionClaim, new: VersionClaim) -> bool:
     """Whether it only says that the processes have ended since: why they stood still before stays true."""
     return before.symptom == "hang" and new.symptom == "crash" and not new.named
 
 
-def _in_words(one: Claim) -> str:
+def _in_words(one: VersionClaim) -> str:
     more = f" and {len(one.named) - MOST_NAMED} more" if len(one.named) > MOST_NAMED else ""
     named = ", ".join(one.named[:MOST_NAMED]) + more
     return f"{named or 'nothing'}{' (evict)' if one.takes else ''}"

@@ -64,7 +64,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stands_still: bool = True  # a symptom shows a standstill; without one the verdict abstains until a second look
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class VersionClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a published version claims, as far as the next one may contradict it."""
 
     at: float
@@ -101,7 +101,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cut: Cut | None = None  # what is being judged
     published: int = 0  # versions of the verdict
     digest: str = ""  # of what the newest version says: it is published again only if that changes
-    claims: tuple[Claim, ...] = ()  # of the newest versions
+    claims: tuple[VersionClaim, ...] = ()  # of the newest versions
     changes: int = 0  # how often a version contradicted the one before
     abstains: str = ""  # of every further Cut
     held_back: str = ""  # of every further Cut

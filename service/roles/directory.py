@@ -125,7 +125,7 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
 Event = Register | Renew | Leave | Fence
 
 
-class Refused(Exception):
+class RegistrationRefused(Exception):
     """The event changes nothing. ``kind``: not-found, held or fenced; ``seconds``: a later try may succeed."""
 
     def __init__(self, kind: Literal["not-found", "held", "fenced"], why: str, seconds: float | None = None) -> None:
@@ -144,7 +144,7 @@ def by_instance(slot: Slot) -> tuple[str, int, str]:
 
 
 def step(directory: Directory, event: Event, at: float, listening_since: float) -> Directory:
-    """Return the directory after an event; raise ``Refused`` where it may not be.
+    """Return the directory after an event; raise ``RegistrationRefused`` where it may not be.
 
     ``listening_since``: since when holders could renew. A service that was away ends no lease.
     """
@@ -152,13 +152,15 @@ def step(directory: Directory, event: Event, at: float, listening_since: float) 
     if isinstance(event, Register):
         return _register(directory, slot, event, at, listening_since)
     if slot is None:
-        raise Refused("not-found", f"{event.role} {event.instance} is not in the directory: register it first")
+        raise RegistrationRefused(
+            "not-found", f"{event.role} {event.instance} is not in the directory: register it first"
+        )
     if isinstance(event, Fence):
         return _fence(directory, slot, event)
     if event.epoch != slot.epoch or slot.state != "serving":
         if isinstance(event, Leave) and event.epoch == slot.epoch and slot.state == "left":
             return directory
-        raise Refused(
+        raise RegistrationRefused(
             "fenced",
             f"{event.role} {event.instance} of epoch {event.epoch} has ended, and epoch {slot.epoch} is {slot.state}: "
             "end this process and start another",
@@ -166,7 +168,7 @@ def step(directory: Directory, event: Event, at: float, listening_since: float) 
     if isinstance(event, Leave):
         return _put(directory, replace(slot, state="left", renewed_at=at), seen=True)
     if event.process not in ("", slot.process):
-        raise Refused(
+        raise RegistrationRefused(
             "fenced",
             f"epoch {event.epoch} of {event.role} {event.instance} is that of process {slot.process}, and not of "
             f"{event.process}: end it and start another",
@@ -195,14 +197,14 @@ def _register(directory: Directory, slot: Slot | None, event: Register, at: floa
         if slot.process == event.process and slot.state == "serving":  # its answer was lost
             return step(directory, _as_renewal(slot, event), at, listening_since)
         if event.process in (*slot.ended, slot.process) or event.attempt < slot.attempt:
-            raise Refused(
+            raise RegistrationRefused(
                 "fenced",
                 f"process {event.process} of attempt {event.attempt} has lost {event.role} {event.instance}, which is at "
                 f"epoch {slot.epoch} of attempt {slot.attempt} now: end it and start another",
             )
         left = lease_left(slot, at, listening_since)
         if left > 0 and event.attempt == slot.attempt:
-            raise Refused(
+            raise RegistrationRefused(
                 "held",
                 f"{event.role} {event.instance} is held by process {slot.process} under epoch {slot.epoch} for another "
                 f"{left:.0f} s at least: wait, or fence it first",
@@ -248,7 +250,9 @@ def _worked(slot: Slot, said: Activity | None) -> bool | None:
 
 def _fence(directory: Directory, slot: Slot, event: Fence) -> Directory:
     if event.epoch is not None and event.epoch != slot.epoch:
-        raise Refused("fenced", f"{slot.role} {slot.instance} is at epoch {slot.epoch} by now, not at {event.epoch}")
+        raise RegistrationRefused(
+            "fenced", f"{slot.role} {slot.instance} is at epoch {slot.epoch} by now, not at {event.epoch}"
+        )
     return _put(directory, replace(slot, state="fenced"), seen=slot.state != "fenced")
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import delete, false, func, select, update
 from sqlalchemy.orm import Session
 
 from service.clock import now
-from service.roles.directory import Directory, Event, Refused, Register, Slot, key, lease_left, step
+from service.roles.directory import Directory, Event, Register, RegistrationRefused, Slot, key, lease_left, step
 from service.store import audit_log, upserts
 from service.store.database import Database
 from service.store.models import Attempt, RoleDirectory, RoleSlot
@@ -37,7 +37,7 @@ class RoleDirectories:
         self.listening_since = clock()
 
     def take(self, job: str, event: Event, by: str) -> tuple[Slot, float]:
-        """Apply an event; return its slot and how long the lease lasts, in seconds. Raise ``Refused`` or ``Full``."""
+        """Apply an event; return its slot and how long the lease lasts, in seconds. Raise ``RegistrationRefused`` or ``Full``."""
         at = self._clock()
         with self._database.transaction() as session:
             row = self._row(session, job, at, event)
@@ -89,7 +89,7 @@ class RoleDirectories:
         row = session.scalars(query).one_or_none()
         if row is None:
             if not isinstance(event, Register):
-                raise Refused("not-found", f"{job} has no directory of roles: register an instance first")
+                raise RegistrationRefused("not-found", f"{job} has no directory of roles: register an instance first")
             _make_room_for_job(session, at)
             new = {"job": job, "epoch": 0, "version": 0, "changed_at": at}
             # Two first registrations at one moment make one row; the second waits for the first.
@@ -147,7 +147,7 @@ def _check_attempt(session: Session, job: str, event: Register) -> None:
         return
     seen = session.scalar(select(func.max(Attempt.number)).where(Attempt.job == job))
     if seen is not None and event.attempt > seen + MOST_AHEAD:
-        raise Refused(
+        raise RegistrationRefused(
             "held",
             f"attempt {event.attempt:,} of {job} is more than {MOST_AHEAD} beyond {seen:,}, the newest that agents see: "
             "wait until they report it",

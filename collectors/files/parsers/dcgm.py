@@ -14,7 +14,7 @@ BODY_BYTES = 8 << 20  # eight GPUs with all metrics on give some 200 KB
 CHUNK_BYTES = 1 << 16
 
 
-class Refused(OSError):
+class ScrapeRefused(OSError):
     """The server answers, and not with 200."""
 
     def __init__(self, text: str, status: int) -> None:
@@ -46,7 +46,7 @@ def scrape(url: str, timeout_seconds: float) -> bytes | None:
         connection.request("GET", address.path or "/", headers={"Accept": "text/plain"})
         answer = connection.getresponse()
         if answer.status != 200:
-            raise Refused(f"{url} answers {answer.status} {answer.reason[:100]}, not 200", answer.status)
+            raise ScrapeRefused(f"{url} answers {answer.status} {answer.reason[:100]}, not 200", answer.status)
         return _body(answer, url, deadline)
     except ConnectionRefusedError:
         return None

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.files.parsers.dcgm import Refused, scrape
+from collectors.files.parsers.dcgm import ScrapeRefused, scrape
 from collectors.formats.engine_metrics import gather
 
 HEALTH, METRICS = "/health", "/metrics"
@@ -30,7 +30,7 @@ def parse(address: str, timeout_seconds: float, kind: str) -> tuple[bool | None,
 def _answers(url: str, timeout_seconds: float) -> bool | None:
     try:
         return None if scrape(url, timeout_seconds) is None else True
-    except Refused as refused:
+    except ScrapeRefused as refused:
         return False if refused.status >= 500 else None
     except TimeoutError:
         return False
@@ -44,7 +44,7 @@ def _weights(address: str, timeout_seconds: float, kind: str) -> int | None:
         try:
             body = scrape(f"http://{address}{path}", timeout_seconds)
             given = msgspec.json.decode(body or b"{}", type=dict[str, Any]).get("weight_version")
-        except Refused:
+        except ScrapeRefused:
             continue
         except (OSError, msgspec.DecodeError):
             return None

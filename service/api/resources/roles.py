@@ -15,7 +15,7 @@ from service.api.role_documents import DirectoryDocument, RoleLease, directory_d
 from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
-from service.roles.directory import Activity, Event, Fence, Leave, Refused, Register, Renew
+from service.roles.directory import Activity, Event, Fence, Leave, Register, RegistrationRefused, Renew
 from service.roles.repository import Full
 
 LONGEST_POLL_SECONDS = 30.0
@@ -186,7 +186,7 @@ def _taken(request: Request, caller: Caller, job: str, event: Event) -> RoleLeas
         slot, seconds = service.roles.take(job, event, caller.actor)
     except Full as full:
         raise Problem("conflict", f"{full}: register a process that replaces another as the same instance") from None
-    except Refused as refused:
+    except RegistrationRefused as refused:
         if refused.kind == "held":
             raise Problem("conflict", str(refused), retry_after_seconds=refused.seconds) from None
         raise Problem(refused.kind, str(refused)) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzers.incidents.standing_claim import claim_of, remember_claim, weigh_claim
-from analyzers.model.incident import Claim, Incident, Symptom
+from analyzers.model.incident import Incident, Symptom, VersionClaim
 from analyzers.model.verdict import Culprit, Verdict
 
 OPENED = Incident(
@@ -14,13 +14,13 @@ OPENED = Incident(
 )  # fmt: skip
 
 
-def naming(role: str | None, *ranks: int, id: str = "n1") -> Claim:
+def naming(role: str | None, *ranks: int, id: str = "n1") -> VersionClaim:
     """The claim of a verdict that names one node for these ranks of a role."""
     one = Culprit(root="r1", kind="node", id=id, ranks=ranks, role=role, probability=0.9)
     return claim_of(Verdict(symptom="hang", cause="machine", abstained=False, culprits=(one,)), 0.0)
 
 
-def changes(*claims: Claim) -> int:
+def changes(*claims: VersionClaim) -> int:
     """How often versions with these claims contradict one another."""
     incident = OPENED
     for one in claims:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from analyzers.incidents.standing_claim import contest_claims, remember_claim, weigh_claim
-from analyzers.model.incident import Claim, Incident
+from analyzers.model.incident import Incident, VersionClaim
 
 
-def claim(rank: int, symptom: str = "hang", **more: object) -> Claim:
+def claim(rank: int, symptom: str = "hang", **more: object) -> VersionClaim:
     """A claim on one rank's machine."""
     known = {"named": (f"node n{rank}",), "nodes": (f"n{rank}",), "ranks": (rank,), "cause": "machine"}
-    return Claim(symptom=symptom, **{"at": 0.0, **known, **more})  # type: ignore[arg-type]
+    return VersionClaim(symptom=symptom, **{"at": 0.0, **known, **more})  # type: ignore[arg-type]
 
 
-def weighed(*claims: Claim) -> list[str]:
+def weighed(*claims: VersionClaim) -> list[str]:
     """What becomes of each, all nodes having answered; after the first that is contested the incident abstains."""
     incident, found = (
         Incident(id="inc-1", kind="hang", job="llama", attempt=1, opened_at=0.0, onset_at=0.0, symptoms=(), after=0),

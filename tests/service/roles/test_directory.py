@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from msgspec.structs import replace
 
 from service.roles import directory as roles
-from service.roles.directory import Directory, Fence, Leave, Refused, Register, Renew
+from service.roles.directory import Directory, Fence, Leave, Register, RegistrationRefused, Renew
 
 LEASE = 30.0
 
@@ -26,8 +26,8 @@ def _the(directory: Directory) -> roles.Slot:
     return directory.slots[roles.key("rollout", "3")]
 
 
-def _refusal(directory: Directory, event: roles.Event, at: float, listening_since: float = 0.0) -> Refused:
-    with pytest.raises(Refused) as refused:
+def _refusal(directory: Directory, event: roles.Event, at: float, listening_since: float = 0.0) -> RegistrationRefused:
+    with pytest.raises(RegistrationRefused) as refused:
         roles.step(directory, event, at, listening_since)
     return refused.value
 
@@ -146,7 +146,7 @@ class World(RuleBasedStateMachine):
     def apply(self, event: roles.Event) -> bool:
         try:
             self.directory = self.step(self.directory, event, self.at, self.since)
-        except Refused:
+        except RegistrationRefused:
             return False
         return True
 

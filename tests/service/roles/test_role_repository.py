@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from service.roles import repository
-from service.roles.directory import Fence, Leave, Refused, Register, Renew
+from service.roles.directory import Fence, Leave, Register, RegistrationRefused, Renew
 from service.roles.repository import FORGOTTEN_SECONDS, QUIET_SECONDS, Full, RoleDirectories
 from service.store.database import Database
 from service.store.models import Attempt, Job, RoleSlot
@@ -33,7 +33,7 @@ def test_a_restarted_service_has_lost_nothing(database: Database) -> None:
     assert of(database, 0.0).take("rl", register("a"), "x")[0].epoch == 1
 
     later = of(database, 1_000.0)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RegistrationRefused) as refused:
         later.take("rl", register("b"), "x")
     assert (refused.value.kind, refused.value.seconds) == ("held", LEASE)
     assert later.take("rl", Renew(role="rollout", instance="3", epoch=1), "x") == (
@@ -41,7 +41,7 @@ def test_a_restarted_service_has_lost_nothing(database: Database) -> None:
         LEASE,
     )
     assert later.take("rl", register("b", attempt=1), "x")[0].epoch == 2
-    with pytest.raises(Refused, match="has lost"):
+    with pytest.raises(RegistrationRefused, match="has lost"):
         later.take("rl", register("a"), "x")
 
 
@@ -55,7 +55,7 @@ def test_an_attempt_that_no_agent_sees_hides_none_that_runs(database: Database) 
     directories.take("rl", register("a", attempt=3), "x")
     for job, number in (("rl", 4), ("rl", 19), ("alone", (1 << 31) - 1)):
         assert directories.take(job, register(f"b{number}", attempt=number), "x")[0].attempt == number
-    with pytest.raises(Refused, match="2,147,483,647 of rl is more than 16 beyond 3") as refused:
+    with pytest.raises(RegistrationRefused, match="2,147,483,647 of rl is more than 16 beyond 3") as refused:
         directories.take("rl", register("c", attempt=(1 << 31) - 1), "x")
     assert (refused.value.kind, refused.value.seconds) == ("held", 10.0)
 
@@ -68,7 +68,7 @@ def test_of_many_at_once_one_gets_the_slot(database: Database) -> None:
         try:
             instance = "3" if number % 2 else str(100 + number)
             return directories.take("rl", register(f"p{number}", instance), "x")[0].epoch
-        except Refused:
+        except RegistrationRefused:
             return None
 
     with ThreadPoolExecutor(8) as threads:
@@ -90,7 +90,7 @@ def test_only_old_directories_are_forgotten(database: Database) -> None:
 
 def test_a_job_without_a_directory_has_nothing_to_fence(database: Database) -> None:
     """The first registration makes the directory, and nothing else does."""
-    with pytest.raises(Refused, match="no directory"):
+    with pytest.raises(RegistrationRefused, match="no directory"):
         of(database, 0.0).take("rl", Fence(role="rollout", instance="3"), "x")
     assert of(database, 0.0).read("rl") is None
 
