@@ -11,6 +11,7 @@ from analyzers.incidents.restarts import going_on, restarted_at
 from analyzers.incidents.seats import seats_in_words
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
+from analyzers.model.slow_look import SlowLook
 from analyzers.model.window import SILENT_SECONDS
 from collectors.records import directory_sender
 
@@ -30,6 +31,7 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
         until=_restarted_at(state, incident), began_at=_began_at(state, incident), stands_still=stands_still,
         ended_at=_ended_at(state, incident), onset_at=_shows_since(incident, stands_still=stands_still),
+        slow=_slow(state, incident),
     )  # fmt: skip
 
 
@@ -37,7 +39,25 @@ def _shows_since(incident: Incident, *, stands_still: bool) -> float | None:
     """Return since when a stack shows what the incident is about: before a stop or a death the job ran, and one rank was last."""
     if stands_still:
         return incident.onset_at - BEFORE_ONSET_SECONDS
+    if incident.kind == "slow":
+        return incident.onset_at
     return min((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
+
+
+def _slow(state: EngineState, incident: Incident) -> SlowLook | None:
+    """Return what is known of the slowdown that an incident is about, None of one that is about something else."""
+    if incident.kind != "slow":
+        return None
+    since = incident.symptoms[0].at
+    view = state.jobs.get((incident.job or "", incident.attempt))
+    found = None if view is None else view.progress.slowdown or view.progress.slowdown_after(since)
+    if view is None or found is None:
+        return SlowLook(since=since, step=incident.last_step or 0)
+    measures = view.burdens.compare(found.since, state.now, found.before_seconds, found.seconds)
+    return SlowLook(
+        since=found.since, step=found.step, before_seconds=found.before_seconds, seconds=found.seconds,
+        measures=tuple(measures),
+    )  # fmt: skip
 
 
 def _restarted_at(state: EngineState, incident: Incident) -> float | None:

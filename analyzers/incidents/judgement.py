@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from msgspec.structs import replace
 
 from analyzers.diagnosis import every_analyzer
+from analyzers.diagnosis.slow.live import live_claims
 from analyzers.incidents.messages import Judge, Judged
 from analyzers.incidents.recurrence import with_count
 from analyzers.incidents.standing_claim import claim_of, clock
@@ -72,6 +73,11 @@ def _tried(
         )
         topology = infer(window)
         found += findings(window, topology, knowledge, asked.cut.unfinished, running)
+        if asked.cut.slow is not None:
+            found = [
+                *(one for one in found if _stands_beside_slow(one)),
+                *live_claims(asked.cut.slow, window, topology, knowledge),
+            ]
         verdict = decide(
             found, window, topology, knowledge, rounds=asked.cut.looks, failing=lambda: failed.add(WEIGHING)
         )
@@ -86,6 +92,11 @@ def _tried(
         claims=tuple(claim_to_json(finding) for finding in found),
     )
     return judged, frozenset({*failed, *(name for name, _why in failed_analyzers(judged))})
+
+
+def _stands_beside_slow(one: Finding) -> bool:
+    """Whether a finding is of more than where ranks were read in a job that goes on: any of them may have stood anywhere."""
+    return one.symptom in {"hardware", "numeric"} or one.fault_class == ANALYZER_FAILED
 
 
 def _odd_nodes(

@@ -23,8 +23,9 @@ from analyzers.incidents.messages import (
     Received,
     attributed,
 )
+from analyzers.incidents.rounds import ANSWER_SECONDS
 from analyzers.incidents.state import EngineState
-from analyzers.incidents.step import ANSWER_SECONDS, TICK_SECONDS, next_due_at, remember_declared, step
+from analyzers.incidents.step import TICK_SECONDS, next_due_at, remember_declared, step
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Cut
 from collectors.records import Record

@@ -41,6 +41,7 @@ from analyzers.incidents.memory import (
 from analyzers.incidents.moving_again import weigh_judgement
 from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
 from analyzers.incidents.restarts import READ_SECONDS, befell_before, counting, going_on, restarted_at, why_restarted
+from analyzers.incidents.rounds import ask, waits_until
 from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
@@ -51,13 +52,9 @@ from collectors.records import CommandResult
 
 TICK_SECONDS = 10.0
 CHANGED_SECONDS = 1.0  # after new records of a job, until its detectors run again
-ANSWER_SECONDS = 6.0  # for agents to answer: a recorder's time bound is five
-LATE_ANSWER_SECONDS = 12.0  # where more than half of the answers are missing: the nodes are busy
 SETTLE_SECONDS = 2.0  # after new evidence: related records are on their way
 CRASH_HELD_SECONDS = 15.0  # after a death: an agent reads logs every five seconds, and they are judged too
 CRASH_SETTLE_SECONDS = 4.0  # after the first death: further deaths and the logs follow
-ASKED: tuple[tuple[str, dict[str, str]], ...] = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
-AWAITED = tuple(verb for verb, _ in ASKED)
 MOST_SYMPTOMS = 64  # of one incident
 
 
@@ -91,7 +88,7 @@ def next_due_at(state: EngineState) -> float | None:
         if incident.merged_into is not None or is_awaited(state, (incident.job or "", incident.attempt)):
             continue
         if incident.asked_at is not None:
-            instants.append(_waits_until(state, incident, incident.asked_at))
+            instants.append(waits_until(state, incident, incident.asked_at))
         if incident.cut is None:
             # While a round is open, the next one is not due.
             next_look_at = incident.next_look_at if incident.asked_at is None else None
@@ -117,14 +114,6 @@ def _answered(state: EngineState, event: messages.Received) -> Iterator[messages
             remember_incident(state, replace(incident, asked_at=None, answered=incident.looks))
             if incident.merged_into is None and not _settling(incident):
                 yield from _apart(state, "judge", id, _judge(state, id))
-
-
-def _waits_until(state: EngineState, incident: Incident, asked_at: float) -> float:
-    """Return until when a round waits for answers; a later answer is judged when it comes."""
-    asked = len(incident.nodes) * len(AWAITED)
-    if state.now >= asked_at + ANSWER_SECONDS and 2 * len(state.waiting.get(incident.id, ())) > asked:
-        return asked_at + LATE_ANSWER_SECONDS
-    return asked_at + ANSWER_SECONDS
 
 
 def _settling(incident: Incident) -> bool:
@@ -203,6 +192,12 @@ def _look_at(
     if next_at is not None:
         shown = counting(view, shown, incident, next_at, now)
     hold_back(state, view, now)
+    others = [one for one in shown if one.kind != "slow"]
+    if incident is not None and incident.kind == "slow" and others:
+        yield from _close(state, incident, now, f"it is more than a slowdown: {others[0].text}")
+        incident, shown = None, others
+    elif incident is not None and incident.kind != "slow":
+        shown = others
     while view.broken:
         name, why = view.broken.popitem()
         state.note_failure(f"detect {name} in", f"job {view.job}", why)
@@ -292,44 +287,17 @@ def _stop_again(
 def _go_on(state: EngineState, id: str, now: float) -> Iterator[messages.EngineInstruction]:
     """Do what is due for an open incident: ask again, stop waiting, judge."""
     incident = state.incidents[id]
-    if incident.asked_at is not None and now >= _waits_until(state, incident, incident.asked_at):
+    if incident.asked_at is not None and now >= waits_until(state, incident, incident.asked_at):
         state.unanswered[id] = len(state.waiting.get(id, ()))
         incident = replace(incident, asked_at=None, answered=incident.looks, judge_at=now)
         remember_incident(state, incident)
     if incident.next_look_at is not None and now >= incident.next_look_at and incident.asked_at is None:
-        yield from _ask(state, incident, now)
+        yield from ask(state, incident, now)
+        if _crashed(state.incidents[id]) and state.incidents[id].judge_at is None:
+            remember_incident(state, replace(state.incidents[id], judge_at=now + CRASH_SETTLE_SECONDS))
         incident = state.incidents[id]
     if incident.judge_at is not None and now >= incident.judge_at:
         yield from _judge(state, id)
-
-
-def _ask(state: EngineState, incident: Incident, now: float) -> Iterator[messages.EngineInstruction]:
-    """Begin a round of evidence: ask every node of the job at once, before a collective's timeout kills the victims."""
-    if incident.job is None:
-        return
-    view = state.jobs.get((incident.job, incident.attempt))
-    joined = tuple(sorted(set(view.nodes) - set(incident.nodes))) if view is not None else ()
-    nodes = (*incident.nodes, *joined)
-    later = ROUNDS_AFTER_SECONDS[min(incident.looks + 1, len(ROUNDS_AFTER_SECONDS) - 1)]
-    next_at = incident.opened_at + later if incident.looks + 1 < len(ROUNDS_AFTER_SECONDS) else now + later
-    # Older records of nodes outside an incident are forgotten. A replay, which has them, must leave them out too.
-    kept_after = max(incident.after, state.mark_before(now - LOOKBACK_SECONDS))
-    changed = replace(
-        incident, nodes=nodes, joined=incident.joined | dict.fromkeys(joined, kept_after), looks=incident.looks + 1,
-        offsets=incident.offsets | state.offsets(joined), asked_at=now, round_at=now,
-        next_look_at=max(next_at, now + ROUNDS_AFTER_SECONDS[1]),
-    )  # fmt: skip
-    if _crashed(incident) and incident.judge_at is None:
-        changed = replace(changed, judge_at=now + CRASH_SETTLE_SECONDS)
-    remember_incident(state, changed)
-    state.waiting[incident.id] = {(node, verb) for node in nodes for verb in AWAITED}
-    for verb, arguments in ASKED:
-        yield messages.Ask(
-            incident=incident.id,
-            nodes=nodes,
-            verb=verb,
-            arguments=arguments if verb == "read" else {"job": incident.job},
-        )
 
 
 def _judge(state: EngineState, id: str) -> Iterator[messages.EngineInstruction]:
@@ -382,6 +350,8 @@ def _close(
     # Agents report steps some seconds late: a job that moved again may already have stopped once more.
     moved_until = view.settled_until if view is not None else 0.0
     settled_at = moved_until if moved_until > incident.opened_at else next_run_at(view, incident)
+    if incident.kind == "slow":
+        settled_at = 0.0  # what befalls the job while its steps take longer is another trouble
     if recovered and any(symptom.detector == "role_stalled" for symptom in incident.symptoms):
         # The job goes on without one of its roles: a stall that began meanwhile, and lasts, is another one.
         settled_at = max(symptom.at for symptom in incident.symptoms)

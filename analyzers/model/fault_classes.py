@@ -208,13 +208,19 @@ def _slow() -> Iterator[FaultClass]:
     )  # fmt: skip
     for name, cause, words, advice in advised:
         yield FaultClass(name, by, (cause,), "none", words, advice=f"no machine is at fault: {advice}")
-    runs: tuple[Trait, ...] = ("job_may_run",)
     yield FaultClass(
-        "latent_worker", by, ("none",), "none", "a slow worker that the job does not wait for", traits=runs
+        "slow_rank", by, ("unknown",), "none", "something began to hold it up when the job's steps became longer",
+        advice="look at what holds it up, and test its machine after the job: the job goes on with it",
+    )  # fmt: skip
+    yield FaultClass("slower", by, ("unknown",), "none", "the job's steps take longer than before")
+    steady: tuple[tuple[str, Cause, str], ...] = (
+        ("latent_worker", "none", "a slow worker that the job does not wait for"),
+        ("unlike_machines", "none", "workers that differ steadily"),
+        ("even_pace", "none", "no worker is slower than its peers"),
+        ("slow_unmeasured", "unknown", "traces without what can be compared"),
     )
-    yield FaultClass("unlike_machines", by, ("none",), "none", "workers that differ steadily", traits=runs)
-    yield FaultClass("even_pace", by, ("none",), "none", "no worker is slower than its peers", traits=runs)
-    yield FaultClass("slow_unmeasured", by, ("unknown",), "none", "traces without what can be compared", traits=runs)
+    for name, cause, words in steady:
+        yield FaultClass(name, by, (cause,), "none", words, traits=("job_may_run",))
 
 
 def _weighing() -> Iterator[FaultClass]:
@@ -223,15 +229,9 @@ def _weighing() -> Iterator[FaultClass]:
 
 
 FAULT_CLASSES: tuple[FaultClass, ...] = (
-    *_hang(),
-    *_processes_and_stacks(),
-    *_network(),
-    *_roles(),
-    *crash_classes.rows(),
-    *_hardware(),
-    *_slow(),
+    *_hang(), *_processes_and_stacks(), *_network(), *_roles(), *crash_classes.rows(), *_hardware(), *_slow(),
     *_weighing(),
-)
+)  # fmt: skip
 _EXACT = {row.name: row for row in FAULT_CLASSES if "*" not in row.name}
 _PREFIXES = sorted((row for row in FAULT_CLASSES if "*" in row.name), key=lambda row: -len(row.name))
 

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from analyzers.model.slow_look import SlowLook
+
 IncidentKind = Literal["hang", "slow", "crash", "numeric", "hardware", "silence", "infrastructure"]
 
 
@@ -62,6 +64,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         None  # when the next run under its number began: what processes show later is not of this one
     )
     stands_still: bool = True  # a symptom shows a standstill; without one the verdict abstains until a second look
+    slow: SlowLook | None = None  # its steps take longer, and nothing else: the job runs
 
 
 class VersionClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -102,6 +102,8 @@ def unclaimed(findings: Sequence[Finding], witness: Witness, pauses: Pauses, *, 
     symptoms = {finding.symptom for finding in findings}
     if "healthy" in symptoms or "crash" in symptoms or not (live or "hang" in symptoms):
         return None
+    if live and "slow" in symptoms:
+        return None  # it runs
     observed = {rank: found for rank in witness.topology.ranks if (found := witness.observations(rank))}
     waiting = [rank for rank, found in observed.items() if found[-1].duty.name in WAITING]
     left = {rank: how for rank in witness.topology.ranks if (how := witness.left(rank))}

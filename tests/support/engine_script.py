@@ -25,6 +25,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from analyzers.incidents import rounds
 from analyzers.incidents import step as engine
 from analyzers.incidents.fleet import Fleet, FleetReport, SharedIncident
 from analyzers.incidents.fleet.node_activity import NodeActivity
@@ -125,7 +126,7 @@ class Script:
     def do_answers(self, *nodes: str) -> None:
         """Let these nodes answer what they were asked."""
         for node in nodes:
-            self._batch(node, *(CommandResult(command="c", verb=verb) for verb in engine.AWAITED))
+            self._batch(node, *(CommandResult(command="c", verb=verb) for verb, _ in rounds.ASKED))
 
     def do_judged(self, cause: str, culprit: str, action: str) -> None:
         """Let the oldest judgement end."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from analyzers.incidents import rounds
 from analyzers.incidents import step as deciding
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Judge, Judged
@@ -100,7 +101,7 @@ class Fleet:
     def answer(self, nodes: Sequence[str]) -> None:
         """Let each node answer what it was asked."""
         for node in nodes:
-            self.tell(node, *(CommandResult(command="c", verb=verb) for verb in deciding.AWAITED))
+            self.tell(node, *(CommandResult(command="c", verb=verb) for verb, _ in rounds.ASKED))
 
 
 def placed(job: str, rank: int, node: str, size: int, attempt: int = 1) -> Placement:
@@ -116,8 +117,8 @@ def main(owner: str, held_seconds: float) -> None:
 
     patch: Any = pytest.MonkeyPatch()
     script(patch)
-    patch.setattr(deciding, "ANSWER_SECONDS", 0.5)
-    patch.setattr(deciding, "LATE_ANSWER_SECONDS", 0.5)
+    patch.setattr(rounds, "ANSWER_SECONDS", 0.5)
+    patch.setattr(rounds, "LATE_ANSWER_SECONDS", 0.5)
     patch.setattr(leases, "HELD_SECONDS", held_seconds)
     patch.setattr(driver, "RENEW_SECONDS", held_seconds / 3)
     settings = load()

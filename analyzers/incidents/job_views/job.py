@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from analyzers.incidents.job_views.burdens import Burdens
 from analyzers.incidents.job_views.event_log import EventLog
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.processes import Processes
@@ -24,6 +25,7 @@ from analyzers.model.clocks import moved
 from analyzers.model.role_look import Stall
 from analyzers.model.roles import Numbering
 from collectors.records import (
+    Device,
     DeviceState,
     FlightRecorderDump,
     KernelEvent,
@@ -76,6 +78,7 @@ class JobView:
         self.waits = OpenOperations()
         self.traffic = Traffic()
         self.witnesses = Witnesses()
+        self.burdens = Burdens()
         self.run_began_at = 0.0  # when most ranks were started anew
         self.logged = EventLog()  # failures in its logs
         self.hardware = EventLog()  # kernel events and device states of its nodes
@@ -229,12 +232,14 @@ class JobView:
         if isinstance(record, ProcessState):
             self.processes.look(record, node, at)
             self.witnesses.look(record, node, at)
+            self.burdens.look(record, node, at)
             node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
         elif isinstance(record, Samples):
             if record.scope in SCOPES:
                 self.traffic.take(record, node, at, self.processes.pids.get(node.node, ()))
             else:
                 self.witnesses.sample(record, node, at)
+                self.burdens.sample(record, node, at)
         elif isinstance(record, Ring):
             looked_at = self.waits.take(record, node, at, durations=not self.progress.reporters)
             if looked_at is not None and record.rank is not None:
@@ -249,6 +254,8 @@ class JobView:
         elif isinstance(record, KernelEvent | DeviceState):
             if record.state != "ok" if isinstance(record, DeviceState) else record.event in SERIOUS:
                 self.hardware.add(record, node, at, self.first_at - BEFORE_SECONDS)
+        elif isinstance(record, Device):
+            self.burdens.device(record, node)
         elif isinstance(record, FlightRecorderDump):
             self.witnesses.record(record, node.here(record.at, at))
         elif isinstance(record, StackDump):

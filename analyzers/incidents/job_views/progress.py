@@ -20,8 +20,9 @@ import numpy as np
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.standstills import Standstill, Standstills
+from analyzers.incidents.job_views.step_pace import Slowdown, StepPace
 from analyzers.incidents.job_views.step_rhythm import FEWEST, SHORTEST_SECONDS, StepRhythm, StepRow
-from collectors.records import STEP_COLUMNS, Steps
+from collectors.records import COUNTED, STEP_COLUMNS, Steps
 
 MOST_FOLLOWED = 3
 MOST_REPORTERS = 65_536
@@ -54,6 +55,7 @@ class StepSeries:
     latenesses: list[float] = field(
         default_factory=list
     )  # of the newest batches, against the earliest possible reading
+    pace: StepPace = field(default_factory=StepPace)
     glance: AnomalyScreen = field(default_factory=AnomalyScreen)
     _trouble: tuple[StepRow, LossAnomaly | None] | None = None  # as of this newest row
 
@@ -63,8 +65,10 @@ class StepSeries:
         worst = nlargest(2, self.latenesses)
         return LATE_FACTOR * worst[-1] if worst else 0.0
 
-    def take(self, row: StepRow) -> None:
-        """Add a step."""
+    def take(self, row: StepRow, *, counted: bool = False) -> None:
+        """Add a step. ``counted``: its number is that of its line, and a log may print fewer lines from a moment on."""
+        if not counted:
+            self.pace.add(row.at, row.step, row.rate)
         if self.rhythm.add(row):
             self.glance.at(row, self.rhythm.rows)
 
@@ -118,7 +122,7 @@ class Progress:
         for row in rows:
             reporter = self._report(key, node.node, row, reporter)
             if series is not None:
-                series.take(row)
+                series.take(row, counted=steps.told_by.endswith(COUNTED))
         kind.nodes.add(node.node)
         kind.since = min(kind.since, node.reported_until)
 
@@ -127,6 +131,8 @@ class Progress:
         for kind in self.reporter_kinds.values():
             if node.node in kind.nodes:
                 kind.until = max(kind.until, node.reported_until - kind.every_seconds)
+        for series in self.series.values():
+            series.pace.update(self.standstills)
         if node.returned_at > self._returned_at.get(node.node, 0.0):
             self._returned_at[node.node] = node.returned_at
             begin, end = node.absences[-1]
@@ -177,6 +183,23 @@ class Progress:
         """Return for how long no step may be reported now."""
         return self.rhythm.allowed_seconds(self.step)
 
+    @property
+    def slowdown(self) -> Slowdown | None:
+        """Return the slowdown that lasts, by the most frequent reporter that reports one."""
+        lead = self.lead
+        found = [self.series[key].pace.slowdown for key in sorted(self.series, key=lambda key: (key != lead, key))]
+        return next((one for one in found if one is not None), None)
+
+    def slowdown_after(self, at: float) -> Slowdown | None:
+        """Return the newest slowdown that was over after an instant; None: it lasts, or is not known."""
+        past = [one for series in self.series.values() for one in series.pace.past if (one.until or 0.0) > at]
+        return max(past, key=lambda one: one.until or 0.0, default=None)
+
+    @property
+    def forgotten_at(self) -> float:
+        """Return since when another pace may be usual: another run, or other code, has begun."""
+        return max((series.pace.forgotten_at for series in self.series.values()), default=0.0)
+
     def trouble(self) -> LossAnomaly | None:
         """Return the anomaly of the first reporter that shows one."""
         found = (self.series[key].trouble() for key in sorted(self.series))
@@ -196,6 +219,7 @@ class Progress:
         return {
             "step": self.step, "at": self.at, **self.rhythm.document(), "allowed_seconds": _finite(self.allowed_seconds),
             "reporter": None if (lead := self.lead) is None else list(lead), "silent_seconds": self.silent_seconds,
+            "pace": None if lead is None else self.series[lead].pace.document(),
             "standstills": [msgspec.to_builtins(one) for one in self.standstills],
         }  # fmt: skip
 
@@ -209,11 +233,13 @@ class Progress:
             series = self._follow((int(reporter[0]), str(reporter[1])))
             if series is not None:
                 series.rhythm.restore(document)
+                series.pace.restore(document.get("pace") or {})
 
     def forget(self, before_at: float) -> None:
         """Forget the rhythm from before an instant: another run, or other code, has another."""
         for series in self.series.values():
             series.rhythm.forget(before_at)
+            series.pace.forget(before_at)
 
     def _learn_lateness(
         self, series: StepSeries, reporter: Reporter | None, rows: list[StepRow], until: float, returned_at: float
@@ -254,6 +280,7 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
         if newest_only
         else (newest_values(steps, name, newest) for name in ("loss", "gradient_norm", "nan", "skipped"))
     )
+    rates = [] if newest_only else _rates(steps, newest)
     last = min(len(numbers), len(instants)) - 1
     odd_since: int | None = None
     for index in range(last + 1):
@@ -276,7 +303,14 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
             nan,
             int(skips[index]) if index < len(skips) else 0,
             odd_since,
+            rates[index] if index < len(rates) else math.nan,
         )
+
+
+def _rates(steps: Steps, newest: int) -> list[float]:
+    """Return the tokens a second, or where the log tells none the floating-point operations."""
+    tokens = newest_values(steps, "tokens_per_second", newest)
+    return tokens if any(map(math.isfinite, tokens)) else newest_values(steps, "tflops", newest)
 
 
 def newest_values(steps: Steps, name: str, newest: int) -> list[float]:

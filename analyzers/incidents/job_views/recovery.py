@@ -24,6 +24,7 @@ UNHEARD_SECONDS = 60.0  # without the reporters of steps, while other nodes repo
 RUNS_SECONDS = 20.0  # that a process which was stopped must have run since
 LOOK_SECONDS = 10.0  # between two readings of the processes and counters of a node
 STIRRING_SECONDS = 60.0  # in which a first sign must be followed by steps, or by what closes the incident
+FORGOTTEN_PACE_SECONDS = 1_800.0
 STANDS_STILL = frozenset({"hang", "silence"})  # kinds of incidents that are over when the job moves
 
 
@@ -43,6 +44,8 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
     """Say how the same attempt goes on by itself; None: it does not."""
     if found := found_again(view, incident):
         return found
+    if incident.kind == "slow":
+        return _as_fast_again(view, incident, now)
     detectors = {symptom.detector for symptom in incident.symptoms}
     if "rank_stopped" in detectors and view.processes.held:
         return None
@@ -68,6 +71,22 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
     if (incident.last_step is None or step < incident.last_step + 2) and steps < 2:  # a counter may begin anew
         return None
     return f"the job moves again: it has done step {step:,}"
+
+
+def _as_fast_again(view: JobView, incident: Incident, now: float) -> str | None:
+    """Say that a slow job's steps take as long as before, or that what they took before says nothing any more."""
+    if view.progress.slowdown is not None:
+        return None
+    if (over := view.progress.slowdown_after(incident.onset_at)) is not None:
+        if over.adopted:
+            hours = ((over.until or over.since) - over.since) / 3600.0
+            return f"a step has taken {over.seconds:.3g} s for {hours:.0f} hours: that is the job's pace now"
+        return f"a step takes as long as before again: {over.before_seconds:.3g} s"
+    if view.progress.forgotten_at > incident.onset_at:
+        return "another run, or another version of the code, has begun: its steps are not compared with those before"
+    if now > incident.opened_at + FORGOTTEN_PACE_SECONDS:  # an engine that ended before it could write it down knew it
+        return "what the job's steps took before is not known any more"
+    return None
 
 
 def found_again(view: JobView, incident: Incident) -> str | None:

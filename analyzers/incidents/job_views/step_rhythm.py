@@ -52,6 +52,7 @@ class StepRow(NamedTuple):
     nan: int = 0  # as in Steps: 1 the loss, 2 the gradient norm, 3 both
     skipped: int = 0
     odd_since: int | None = None  # the first step of its batch from which on every loss is none
+    rate: float = math.nan  # work a second: tokens, or else floating-point operations
 
 
 class Pause(NamedTuple):

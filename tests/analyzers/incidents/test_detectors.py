@@ -24,7 +24,7 @@ def test_every_detector_is_a_file_of_its_own() -> None:
     """A detector is registered under its file's name."""
     expected = [
         "failure_logged", "hardware_event", "no_progress", "numeric", "outstanding", "rank_dead", "rank_silent",
-        "rank_stopped", "role_stalled", "uneven_end", "zero_traffic",
+        "rank_stopped", "role_stalled", "slow", "uneven_end", "zero_traffic",
     ]  # fmt: skip
 
     assert list(every_detector()) == expected

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from sqlalchemy import delete, exc
 from sqlalchemy.orm import Session
 
-from analyzers.incidents import step as deciding
+from analyzers.incidents import rounds
+from analyzers.incidents.cuts import request_judgement
 from analyzers.incidents.messages import Judge, Publish
 from analyzers.model.incident import Cut
 from analyzers.model.verdict import Verdict, to_json
@@ -81,7 +82,7 @@ def test_a_judgement_is_published_with_all_that_readers_ask_for(bench: Bench) ->
 def _judge_of(bench: Bench, verdict: VerdictRow) -> Judge:
     incident = bench.driver.state.incidents[verdict.incident]
     cut = msgspec.convert(verdict.cut, Cut)
-    return deciding.request_judgement(bench.driver.state, replace(incident, cut=cut))
+    return request_judgement(bench.driver.state, replace(incident, cut=cut))
 
 
 def test_answers_that_did_not_come_are_told(bench: Bench) -> None:
@@ -94,7 +95,7 @@ def test_answers_that_did_not_come_are_told(bench: Bench) -> None:
     bench.turns(3)
 
     looks = [row.details for row in bench.all(TimelineEntry) if row.kind == "answered"]
-    assert looks == [{"look": 1, "waits_for": len(deciding.AWAITED)}, {"look": 2, "waits_for": 0}]
+    assert looks == [{"look": 1, "waits_for": len(rounds.ASKED)}, {"look": 2, "waits_for": 0}]
 
 
 def test_an_incident_closes_and_lets_go(bench: Bench) -> None:

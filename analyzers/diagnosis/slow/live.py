@@ -1,0 +1,174 @@
+"""Which kind of slowness a running job shows, and who, by what was read beside its steps: before the slowdown and since.
+
+    one stands apart     a reading of one rank, node or GPU rose with the steps, and of none of its peers: it is named
+    all alike            every rank of several machines spends more processor time a step: no machine
+    not decided          all else
+
+Where ranks train in step, the steps of all become longer alike: they name nobody. Stacks are told as a hint, because they do
+not show what was before. Nothing of this takes a machine out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from analyzers.diagnosis.slow.claim import FEWEST_PEERS, finding
+from analyzers.diagnosis.stacks.stacks import VOTING_ROUNDS, fail_slow
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Evidence, Finding, Kind, Suspect
+from analyzers.model.frames import Rules
+from analyzers.model.ranges import ranges
+from analyzers.model.slow_look import Apart, Measure, SlowLook
+from analyzers.model.standings import SOFT, Observation, histories
+from analyzers.model.topology import Topology
+from analyzers.model.verdict import instant
+from analyzers.model.window import Window
+from collectors.records import StackDump
+
+SURE, LIKELY = 0.8, 0.6
+AT_ONCE_SECONDS = 2.5  # stacks of one look: an answer holds two, three seconds apart
+MOST_OF_RANKS = 0.75  # that a look must show
+FEWEST_HINTS = 3  # looks in which one rank alone kept the others waiting
+NOT_DECIDED = (
+    "who is not decided: where ranks train in step, all their steps become longer alike. What each rank takes for its own work "
+    "would decide: a trace of torch.profiler of each rank (docs/formats.md), or the probe's device timings"
+)
+HINT = "a hint, as it may have been so before"
+ALIKE = (
+    "whether it is the code, its data, the storage or the network: what changed at that step, the lengths of sequences, the "
+    "time that the data loader takes, and a trace of torch.profiler would tell"
+)
+ONE_MACHINE = "whether it is their one machine, the code or the data: the same job on another machine would tell"
+PERCENT = frozenset({"stopped", "stuck", "throttled", "waiting_cpu", "waiting_io", "waiting_memory", "gpu_slowed"})
+WORDS = {
+    "stopped": "was found stopped (state T) in {since} of its readings, {before} before: something stops and continues it",
+    "stuck": "was found uninterruptible (state D) in {since} of its readings, {before} before",
+    "throttled": "was held back by the limit of its control group for {since} of the time, {before} before",
+    "cpu": "spends {since} of processor time a step, {before} before",
+    "stolen": "lost {since} processors to others on its host, {before} before",
+    "waiting_cpu": "had tasks that waited for a processor for {since} of the time, {before} before",
+    "waiting_io": "had tasks that waited for a disk for {since} of the time, {before} before",
+    "waiting_memory": "had tasks that waited for memory for {since} of the time, {before} before",
+    "gpu_slowed": "had its clocks lowered for heat or by its board in {since} of its readings, {before} before",
+}
+STRENGTHS = {"stopped": SURE, "throttled": SURE, "gpu_slowed": SURE}
+
+
+def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
+    """Yield what is claimed of a slowdown that lasts."""
+    shown = (Evidence(text=_in_words(slow), source="steps", at=slow.since),)
+    hints = tuple(_hints(slow, window, topology, Rules.from_knowledge(knowledge)))
+    apart = [(measure, one) for measure in slow.measures for one in measure.apart]
+    beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _tells(one)), *hints)
+    if apart and len({_whose(one) for _, one in apart}) == 1:
+        yield finding(
+            "slow_rank", "slow", "unknown", _suspect(apart), evidence=beside, onset=slow.since,
+            scope=frozenset(topology.ranks), missing=("whether its machine, or something that runs beside it, holds it up",),
+        )  # fmt: skip
+    elif apart:
+        told = tuple(Evidence(text=_sentence(measure, one)) for measure, one in apart)
+        yield finding(
+            "slow_undecided", "slow", "unknown", evidence=(*beside, *told), onset=slow.since, missing=(NOT_DECIDED,)
+        )
+    elif any(one.name == "cpu" and one.risen == one.read >= FEWEST_PEERS for one in slow.measures):
+        alone = len(set(topology.nodes.values())) < 2
+        fault_class, missing = ("slower", ONE_MACHINE) if alone else ("slow_together", ALIKE)
+        yield finding(fault_class, "slow", "unknown", evidence=beside, onset=slow.since, missing=(missing,))
+    else:
+        yield finding("slower", "slow", "unknown", evidence=beside, onset=slow.since, missing=(NOT_DECIDED,))
+
+
+def _in_words(slow: SlowLook) -> str:
+    began = f"since step {slow.step:,}, {instant(slow.since)}"
+    if slow.seconds is None or slow.before_seconds is None:
+        return f"a step takes longer {began}"
+    longer = f"{100 * (slow.seconds / slow.before_seconds - 1):.0f} % longer than before ({slow.before_seconds:.3g} s)"
+    return f"a step takes {slow.seconds:.3g} s {began}, {longer}"
+
+
+def _whose(one: Apart) -> tuple[object, ...]:
+    return (one.node, one.ranks)
+
+
+def _suspect(apart: Sequence[tuple[Measure, Apart]]) -> Suspect:
+    """Return the one that stands apart, by every reading that shows it."""
+    one = apart[0][1]
+    why = "; ".join(_sentence(measure, one) for measure, one in apart)
+    strength = max(STRENGTHS.get(measure.name, LIKELY) for measure, _ in apart)
+    evidence = tuple(Evidence(text=_sentence(measure, one), rank=next(iter(one.ranks), None)) for measure, one in apart)
+    kind: Kind = "rank" if one.ranks else "node"
+    return Suspect(kind=kind, strength=strength, why=why, ranks=one.ranks, node=one.node, evidence=evidence)
+
+
+def _sentence(measure: Measure, one: Apart) -> str:
+    name = f"rank {one.id}" if one.ranks else one.id
+    others = f"the other {measure.read - 1} {'GPUs' if measure.of == 'device' else measure.of + 's'} do not show it"
+    return f"{name} {_filled(measure.name, one.before, one.since)}; {others}"
+
+
+def _of_all(measure: Measure) -> str:
+    every = "every" if measure.risen == measure.read else f"{measure.risen} of {measure.read}"
+    what = {"rank": "rank", "node": "node", "device": "GPU"}[measure.of] + ("" if every == "every" else "s")
+    return f"{every} {what} {_filled(measure.name, measure.before, measure.since)}"
+
+
+def _tells(measure: Measure) -> bool:
+    """Whether most of what was read changed with the steps: no sign of one, but of what the job meets."""
+    return not measure.apart and 2 * measure.risen > measure.read
+
+
+def _filled(name: str, before: float, since: float) -> str:
+    shown = {key: _value(name, value) for key, value in (("before", before), ("since", since))}
+    return WORDS[name].format(**shown)
+
+
+def _value(name: str, value: float) -> str:
+    if name in PERCENT:
+        return f"{100 * value:.0f} %"
+    return f"{value:.3g} s" if name == "cpu" else f"{value:.2g}"
+
+
+def _hints(slow: SlowLook, window: Window, topology: Topology, rules: Rules) -> Iterator[Evidence]:
+    """Yield what the stacks show of who keeps the others waiting: no proof, because it may have been so before."""
+    looks = _looks(window, topology, rules, slow.since) if rules.rules else []
+    alone: Counter[int] = Counter()
+    for look in looks:
+        waiting = [rank for rank, one in look.items() if one.duty.name and _waits(one)]
+        busy = [rank for rank, one in look.items() if not _waits(one) and one.duty.name not in SOFT]
+        if len(busy) == 1 and 2 * len(waiting) > len(look):
+            alone[busy[0]] += 1
+    (rank, count), *others = [*alone.most_common(2), (-1, 0)][:2] if alone else [(-1, 0)]
+    if count >= FEWEST_HINTS and 3 * sum(number for _, number in others) <= count:
+        text = f"in {count} of {len(looks)} looks at the stacks rank {rank} alone was outside communication while others waited"
+        yield Evidence(text=f"{text}: {HINT}", rank=rank)
+    vote = fail_slow([{rank: rules.normal(one.frames) for rank, one in look.items()} for look in looks], topology)
+    if vote is not None:
+        members = ranges(vote.group.members)
+        yield Evidence(
+            text=f"in {vote.flags} of {vote.rounds} looks at the stacks ranks {members}, which share group {vote.group}, "
+            f"stood apart most: {HINT}"
+        )
+
+
+def _waits(one: Observation) -> bool:
+    return one.duty.name.startswith("waiting_")
+
+
+def _looks(window: Window, topology: Topology, rules: Rules, since: float) -> list[dict[int, Observation]]:
+    """Return the stacks that were taken of most ranks at one time, since a slowdown began, the newest looks."""
+    if not window.records_of(StackDump):
+        return []
+    history = histories(window, topology, rules)
+    taken = sorted(
+        ((one.dump.at, rank, one) for rank in topology.ranks for one in history(rank) if (one.dump.at or 0.0) >= since),
+        key=lambda item: (item[0] or 0.0, item[1]),
+    )
+    looks: list[dict[int, Observation]] = []
+    began = float("-inf")
+    for at, rank, one in taken:
+        if (at or 0.0) > began + AT_ONCE_SECONDS:
+            looks.append({})
+            began = at or 0.0
+        looks[-1].setdefault(rank, one)
+    return [look for look in looks if len(look) >= MOST_OF_RANKS * len(topology.ranks)][-2 * VOTING_ROUNDS :]

@@ -1,0 +1,41 @@
+"""What the engine knows of a slowdown when it is judged: since when, by how much, and what else changed then, and on whom."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Of = Literal["rank", "node", "device"]
+
+
+class Apart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A rank, a node or a device whose reading changed with the job's steps, and those of its peers did not."""
+
+    id: str
+    before: float
+    since: float
+    ranks: tuple[int, ...] = ()
+    node: str | None = None
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One kind of reading, before the slowdown and since: its medians, and who stands apart."""
+
+    name: str  # a row of analyzers/incidents/job_views/burdens.py
+    of: Of
+    read: int  # how many were read before and since
+    before: float
+    since: float
+    apart: tuple[Apart, ...] = ()
+    risen: int = 0  # how many rose by what the measure asks for
+
+
+class SlowLook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A slowdown that lasts."""
+
+    since: float
+    step: int  # after which it began
+    before_seconds: float | None = None  # that a step took; None: an engine before this one knew it
+    seconds: float | None = None
+    measures: tuple[Measure, ...] = ()

@@ -1,0 +1,279 @@
+"""When a job that takes longer for its steps than before has an incident, when not, and how that ends."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from analyzers.incidents.detectors import find_symptoms
+from analyzers.incidents.job_views import JobView
+from analyzers.incidents.messages import Close, Open, Publish, Received
+from analyzers.incidents.replay import rerun_engine
+from analyzers.model.incident import Symptom
+from collectors.records import Record, Steps
+from service.packaged_knowledge import load
+from tests.support.watched_jobs import START, WatchedJob, step_record
+
+Law = Callable[[int, random.Random], float]
+BEGAN = 1_200.0
+
+
+def slower(times: float, since: float = BEGAN, until: float = math.inf, seconds: float = 1.0, noise: float = 0.03) -> Law:
+    """Return steps of a second that take so many times as long in a span of the job's own time."""
+    now = 0.0
+
+    def law(_step: int, random: random.Random) -> float:
+        nonlocal now
+        length = seconds * math.exp(random.gauss(0, noise)) * (times if since <= now < until else 1.0)
+        now += length
+        return length
+
+    return law
+
+
+def shown(job: WatchedJob, seconds: float, change: Callable[[Received], Received] | None = None) -> list[tuple[float, str]]:
+    """Return when a slowdown was seen and when no more, looked for after every batch."""
+    view, found, lasts = JobView("run", 0), list[tuple[float, str]](), False
+    for given in job.batches(0.0, seconds):
+        batch = given if change is None else change(given)
+        view.take(batch, batch.records)
+        slow = [one for one in find_symptoms(view, batch.received_at) if one.kind == "slow"]
+        if bool(slow) != lasts:
+            lasts = bool(slow)
+            found.append((round(batch.received_at - START), slow[0].text if slow else "over"))
+    return found
+
+
+def instructions(job: WatchedJob, seconds: float) -> list[tuple[float, Any]]:
+    """Return what the engine decides on a job, with the seconds since its start."""
+    batches = [_on_its_node(batch) for batch in job.batches(0.0, seconds)]
+    return [(round(at - START), one) for at, one in rerun_engine(batches, load())]
+
+
+def _on_its_node(batch: Received) -> Received:
+    return msgspec.structs.replace(
+        batch, records=tuple(msgspec.structs.replace(record, node=batch.node) for record in batch.records)
+    )
+
+
+@pytest.mark.parametrize("times", [1.15, 1.3, 3.0])
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 12.0])
+def test_steps_that_take_longer_are_seen_within_three_minutes(times: float, seconds: float) -> None:
+    """After two minutes of longer steps, and with the instant and the step at which they began."""
+    job = WatchedJob(law=slower(times, seconds=seconds))
+
+    (at, text), *more = shown(job, BEGAN + 420.0)
+
+    assert not more
+    assert BEGAN + 120.0 <= at <= BEGAN + 180.0 + 12 * seconds * times
+    assert f"{seconds:.1g}"[0] in text
+    assert abs(float(text.partition(", ")[2].split(" %")[0]) - 100 * (times - 1)) <= 8 * times
+
+
+def test_a_slowdown_is_one_incident_that_closes_by_itself() -> None:
+    """It opens once, stays open while steps take long, and closes when they are as before for a minute."""
+    job = WatchedJob(law=slower(1.3, until=2_400.0))
+
+    done = instructions(job, 3_600.0)
+
+    opened = [(at, one.incident) for at, one in done if isinstance(one, Open)]
+    closed = [(at, one) for at, one in done if isinstance(one, Close)]
+    assert [one.kind for _, one in opened] == ["slow"]
+    assert opened[0][1].onset_at == pytest.approx(START + BEGAN, abs=15.0)
+    assert [one.incident for _, one in closed] == [opened[0][1].id]
+    assert 2_460.0 <= closed[0][0] <= 2_520.0
+    assert closed[0][1].recovered
+    assert closed[0][1].because.startswith("a step takes as long as before again")
+
+
+def test_nothing_is_named_or_done_where_only_steps_are_known() -> None:
+    """The steps of ranks that train together become longer alike: the verdict names nobody and says what would decide."""
+    done = instructions(WatchedJob(law=slower(1.5)), BEGAN + 600.0)
+
+    verdicts = [one.verdict for _, one in done if isinstance(one, Publish)]
+    assert verdicts
+    for verdict in verdicts:
+        assert (verdict.symptom, verdict.cause, verdict.abstained) == ("slow", "unknown", True)
+        assert (verdict.culprits, verdict.action.kind) == ((), "none")
+        assert any("who is not decided" in one.what for one in verdict.missing)
+
+
+def _evaluations(every: int, length: float, noise: float = 0.05) -> Law:
+    return lambda step, random: math.exp(random.gauss(0, noise)) + (length if step % every == 0 else 0.0)
+
+
+def _grows(hours: float) -> Law:
+    """Return steps that take twice as long after so many hours, growing all the time."""
+    return lambda step, random: math.exp(random.gauss(0, 0.05)) * (1 + min(step / (3600 * hours), 2.0))
+
+
+def _warms_up(step: int, random: random.Random) -> float:
+    return random.uniform(0.9, 1.1) * (1 + 4 * math.exp(-step / 20))
+
+
+HEALTHY: dict[str, Law] = {
+    "jitter": lambda _step, random: random.uniform(0.5, 1.5),
+    "wide": lambda _step, random: random.lognormvariate(0.0, 0.5),
+    "long steps of many lengths": lambda _step, random: 30 * random.lognormvariate(0.0, 0.25),
+    "bursts": lambda _step, random: 1.0 if random.random() < 0.98 else random.uniform(2.0, 4.0),
+    "short evaluations": _evaluations(60, 8.0),
+    "long evaluations": _evaluations(900, 600.0),
+    "checkpoints at each hundredth step": _evaluations(100, 40.0),
+    "evaluations that begin late": lambda step, random: random.uniform(0.9, 1.1) + (8.0 if step > 2000 and not step % 50 else 0),
+    "lengths that grow in an hour": _grows(1.0),
+    "lengths that grow in a quarter of an hour": _grows(0.25),
+    "a slow start": _warms_up,
+    "two speeds in turn": lambda step, random: random.uniform(0.9, 1.1) * (1.4 if step // 90 % 2 else 1.0),
+    "half a minute of other work": lambda step, random: random.uniform(0.95, 1.05) * (1.6 if 0 < step % 700 < 30 else 1.0),
+    "twice as fast from a moment on": lambda step, random: random.uniform(0.95, 1.05) * (0.5 if step > 1500 else 1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("told", ["each step", "newest alone"])
+def test_a_healthy_job_is_not_slow(name: str, told: str) -> None:
+    """Two hours of steps with their noise, pauses and growth open nothing, however its log is read."""
+    change = newest_alone if told == "newest alone" else None
+
+    assert shown(WatchedJob(nodes=1, law=HEALTHY[name], seed=3), 7_200.0, change) == []
+
+
+def newest_alone(batch: Received) -> Received:
+    """A log without stamps: of all that an agent reads at once the newest step alone has an instant."""
+
+    def without_stamps(record: Record) -> Record:
+        if not isinstance(record, Steps):
+            return record
+        stamps = bytearray(record.columns["at"])
+        nan = step_record([(0, math.nan)]).columns["at"]
+        stamps[: 8 * (record.count - 1)] = nan * (record.count - 1)
+        return msgspec.structs.replace(record, columns={**record.columns, "at": bytes(stamps)})
+
+    return msgspec.structs.replace(batch, records=tuple(without_stamps(record) for record in batch.records))
+
+
+def test_a_log_without_stamps_tells_of_a_slowdown_too() -> None:
+    """When an agent read the log, and how many steps there were by then, is enough."""
+    ((at, _),) = shown(WatchedJob(law=slower(1.3)), BEGAN + 420.0, newest_alone)
+
+    assert at <= BEGAN + 200.0
+
+
+def test_lines_that_are_counted_are_no_steps() -> None:
+    """A log whose lines give no number may print fewer of them from a moment on: that is no slowdown."""
+
+    def counted(batch: Received) -> Received:
+        found = (msgspec.structs.replace(one, counted=True) if isinstance(one, Steps) else one for one in batch.records)
+        return msgspec.structs.replace(batch, records=tuple(found))
+
+    assert shown(WatchedJob(law=slower(3.0)), BEGAN + 900.0, counted) == []
+
+
+@pytest.mark.parametrize(("work", "seen"), [(1.5, 0), (1.0, 1)])
+def test_steps_with_more_work_are_not_slow(work: float, seen: int) -> None:
+    """Where the log tells the tokens a second, steps that are longer because they hold more tokens are as fast as before."""
+
+    def with_rates(batch: Received) -> Received:
+        def rated(record: Record) -> Record:
+            if not isinstance(record, Steps):
+                return record
+            rows = list(_rows(record))
+            rates = [1000.0 * (work if at > START + BEGAN else 1.0) / (1.5 if at > START + BEGAN else 1.0) for _, at in rows]
+            return step_record(rows, tokens_per_second=rates, at=record.at)
+
+        return msgspec.structs.replace(batch, records=tuple(rated(record) for record in batch.records))
+
+    assert len(shown(WatchedJob(law=slower(1.5)), BEGAN + 600.0, with_rates)) == seen
+
+
+def _rows(record: Steps) -> Iterator[tuple[int, float]]:
+    from array import array
+
+    return zip(array("q", record.columns["step"]), array("d", record.columns["at"]), strict=True)
+
+
+def test_a_gap_without_an_agent_is_no_slowdown() -> None:
+    """The node that tells of the steps is cut off for ten minutes, and then sends what its agent read since."""
+    job, view = WatchedJob(law=slower(1.0)), JobView("run", 0)
+    found: list[Symptom] = []
+    for batch in job.batches(0.0, 3_600.0):
+        if not 1_500.0 < batch.received_at - START < 2_100.0:
+            view.take(batch, batch.records)
+            found += (one for one in find_symptoms(view, batch.received_at) if one.kind == "slow")
+
+    assert found == []
+
+
+def test_a_log_that_is_read_again_changes_nothing() -> None:
+    """An agent that lost its place sends the same steps again, with the same stamps, or all of them at the time of reading."""
+    job, view = WatchedJob(nodes=1, law=slower(1.0)), JobView("run", 0)
+    kept: list[Received] = []
+    for batch in job.batches(0.0, 2_400.0):
+        kept.append(batch)
+        view.take(batch, batch.records)
+        if abs(batch.received_at - START - 1_800.0) < 5.0:
+            for number, earlier in enumerate(kept):
+                again = newest_alone(earlier) if number % 2 else earlier
+                late = msgspec.structs.replace(again, received_at=batch.received_at, sent_at=batch.sent_at)
+                view.take(late, late.records)
+        assert [one for one in find_symptoms(view, batch.received_at) if one.kind == "slow"] == []
+
+
+def test_another_run_is_not_compared_with_the_last() -> None:
+    """Younger processes under the same name and attempt have a pace of their own, and what was slow before is over."""
+    view = JobView("run", 0)
+    for batch in WatchedJob(law=slower(1.4)).batches(0.0, BEGAN + 300.0):
+        view.take(batch, batch.records)
+    assert view.progress.slowdown is not None
+
+    view.progress.forget(START + BEGAN + 300.0)
+
+    assert view.progress.slowdown is None
+    assert [one for one in find_symptoms(view, START + BEGAN + 300.0) if one.kind == "slow"] == []
+
+
+def test_an_engine_that_begins_anew_knows_the_slowdown() -> None:
+    """What its predecessor wrote down is enough to go on, and to see that the steps are as before again."""
+    job, view = WatchedJob(law=slower(1.4, until=2_400.0)), JobView("run", 0)
+    for batch in job.batches(0.0, 1_800.0):
+        view.take(batch, batch.records)
+    document = msgspec.json.decode(msgspec.json.encode(view.document(START + 1_800.0)))
+    before = view.progress.slowdown
+
+    view = JobView("run", 0)
+    view.restore(document)
+
+    assert view.progress.slowdown == before
+    assert before is not None
+    for batch in job.batches(1_800.0, 3_000.0):
+        view.take(batch, batch.records)
+    over = view.progress.slowdown_after(before.since)
+    assert view.progress.slowdown is None
+    assert over is not None
+    assert over.until == pytest.approx(START + 2_400.0, abs=25.0)
+
+
+def test_a_slow_job_that_stops_has_an_incident_of_its_stop() -> None:
+    """A hang is asked about and judged at once: the slowdown that was open gives way to it."""
+    done = instructions(WatchedJob(law=slower(1.3), stopped_at=2_000.0), 2_200.0)
+
+    told = [(type(one).__name__, getattr(one, "incident", None)) for _, one in done if isinstance(one, Open | Close)]
+    assert [name for name, _ in told] == ["Open", "Close", "Open"]
+    kinds = [one.incident.kind for _, one in done if isinstance(one, Open)]
+    assert kinds == ["slow", "hang"]
+    opened_at = [at for at, one in done if isinstance(one, Open)]
+    assert opened_at[1] <= 2_060.0
+
+
+def test_a_regular_slowdown_is_the_jobs_own() -> None:
+    """A checkpoint that is written beside the training each half hour slows it for five minutes: told twice, then known."""
+    law = lambda step, random: random.uniform(0.95, 1.05) * (1.25 if step % 1_700 > 1_400 else 1.0)  # noqa: E731
+
+    seen = shown(WatchedJob(nodes=1, law=law), 6 * 1_800.0)
+
+    assert len([text for _, text in seen if text != "over"]) == 2
