@@ -20,6 +20,11 @@ SLOW_ROUNDS_AFTER_SECONDS = (0.0, 10.0, 20.0, 30.0, 40.0, 180.0)
 ASKED_OF_A_SLOW_JOB = tuple(one for one in ASKED if one[0] != "recorders")  # it runs: their dumps show no wait
 
 
+def looks_before_abstaining(incident: Incident) -> int:
+    """Return after how many rounds a verdict is published that names nothing."""
+    return len(SLOW_ROUNDS_AFTER_SECONDS) - 1 if incident.kind == "slow" else 2
+
+
 def asked_of(incident: Incident) -> tuple[tuple[str, dict[str, str]], ...]:
     """Return what the nodes are asked for in a round: verbs with their arguments."""
     return ASKED_OF_A_SLOW_JOB if incident.kind == "slow" else ASKED

@@ -41,7 +41,7 @@ from analyzers.incidents.memory import (
 from analyzers.incidents.moving_again import weigh_judgement
 from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
 from analyzers.incidents.restarts import READ_SECONDS, befell_before, counting, going_on, restarted_at, why_restarted
-from analyzers.incidents.rounds import ask, waits_until
+from analyzers.incidents.rounds import ask, looks_before_abstaining, waits_until
 from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
@@ -315,7 +315,7 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
     if incident is None:  # it was closed in the meantime
         return
     content = digest(event.verdict)
-    early = event.cut.looks < 2 and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
+    early = event.cut.looks < looks_before_abstaining(incident) and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
     claim = claim_of(event.verdict, event.cut.at)
     incident, weighed = weigh_judgement(state, replace(incident, cut=None), event, claim)
     if weighed == "contest":
@@ -338,7 +338,7 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
 
 
 def _is_early(verdict: Verdict, unanswered: int) -> bool:
-    """Whether the second round may change the verdict: it abstains, or names a rank that has not answered."""
+    """Whether the next round may change the verdict: it abstains, or names a rank that has not answered."""
     classes = {root.fault_class for root in verdict.roots}
     return verdict.abstained or (unanswered > 0 and bool(classes & with_trait("no_dump")))
 

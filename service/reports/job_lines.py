@@ -15,7 +15,7 @@ WITNESSES = {
 
 
 def sentences(progress: Mapping[str, Any]) -> list[str]:
-    """Say how long its steps are silent and may be, by which rhythm, and where it pauses."""
+    """Say how long its steps are silent and may be, by which rhythm, if they take longer, and where it pauses."""
     allowed, p99 = progress["allowed_seconds"], progress["p99_seconds"]
     if progress["ended_at"] is not None:
         said = f"Its processes have ended, the last at {moment(rfc3339(progress['ended_at']))}."
@@ -26,8 +26,10 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
         said += (
             "." if p99 is None else f", by the p99 of {progress['intervals']:,} reports ({p99:.3g} s) and its pauses."
         )
+    slow = progress["slowdown"] if progress["ended_at"] is None else None
     return [
         said,
+        *([] if slow is None else [_slower(slow)]),
         *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),
         *_of_unconfirmed(progress.get("unconfirmed", ())),
     ]
@@ -42,6 +44,13 @@ def _of_unconfirmed(nodes: Sequence[str]) -> list[str]:
         f"What {list_some(nodes)} {verb} of it is left out: {joined} after its start, and nothing confirms that.",
         "To confirm it, declare the nodes of all the job's ranks (PUT /v1/jobs/JOB), or join it in the directory of roles.",
     ]
+
+
+def _slower(slow: Mapping[str, Any]) -> str:
+    """Say since when its steps take longer, and by how much."""
+    before, seconds = slow["before_seconds"], slow["seconds"]
+    longer = f"{100 * (seconds / before - 1):.0f} % longer than before ({before:.3g} s)"
+    return f"A step takes {seconds:.3g} s since step {slow['step']:,} ({moment(rfc3339(slow['since']))}), {longer}."
 
 
 ROLE_COLUMNS = ("role", "instance", "phase", "waits for", "weights", "epoch", "heard", "state")

@@ -4,7 +4,7 @@
     all alike            every rank of several machines spends more processor time a step: no machine
     not decided          all else
 
-Where ranks train in step, the steps of all become longer alike: they name nobody. Stacks are told as a hint, because they do
+Where ranks train in step, the steps of all become longer alike: they name no rank. Stacks are shown as a hint, because they do
 not show what was before. Nothing of this takes a machine out.
 """
 
@@ -37,9 +37,9 @@ NOT_DECIDED = (
 HINT = "a hint, as it may have been so before"
 ALIKE = (
     "whether it is the code, its data, the storage or the network: what changed at that step, the lengths of sequences, the "
-    "time that the data loader takes, and a trace of torch.profiler would tell"
+    "time that the data loader takes, and a trace of torch.profiler would show it"
 )
-ONE_MACHINE = "whether it is their one machine, the code or the data: the same job on another machine would tell"
+ONE_MACHINE = "whether it is their one machine, the code or the data: the same job on another machine would show it"
 PERCENT = frozenset({"stopped", "stuck", "throttled", "waiting_cpu", "waiting_io", "waiting_memory", "gpu_slowed"})
 WORDS = {
     "stopped": "was found stopped (state T) in {since} of its readings, {before} before: something stops and continues it",
@@ -67,9 +67,9 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
             scope=frozenset(topology.ranks), missing=("whether its machine, or something that runs beside it, holds it up",),
         )  # fmt: skip
     elif apart:
-        told = tuple(Evidence(text=_sentence(measure, one)) for measure, one in apart)
+        shown_by = tuple(Evidence(text=_sentence(measure, one)) for measure, one in apart)
         yield finding(
-            "slow_undecided", "slow", "unknown", evidence=(*beside, *told), onset=slow.since, missing=(NOT_DECIDED,)
+            "slow_undecided", "slow", "unknown", evidence=(*beside, *shown_by), onset=slow.since, missing=(NOT_DECIDED,)
         )
     elif any(one.name == "cpu" and one.risen == one.read >= FEWEST_PEERS for one in slow.measures):
         alone = len(set(topology.nodes.values())) < 2

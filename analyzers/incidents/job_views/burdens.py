@@ -31,7 +31,7 @@ BEFORE_MINUTES = 10
 APART_SECONDS = 45.0  # between two readings of a counter; over a longer span nothing is known of it
 FEWEST = 3
 MOST_NAMED = 4
-OTHERS_SHARE = 1 / 3  # of the change of who stands apart: more on any other, and nobody does
+OTHERS_SHARE = 1 / 3  # of the change of who stands apart: more on any other, and no one does
 LOWERED = 0x08 | 0x20 | 0x40 | 0x80  # NVML's clock event reasons: hardware, its heat, the board's heat, the power brake
 GPU_MASK = "throttle_reasons_mask"
 

@@ -308,7 +308,7 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
 
 
 def _rates(steps: Steps, newest: int) -> list[float]:
-    """Return the tokens a second, or where the log tells none the floating-point operations."""
+    """Return the tokens a second, or where the log has none the floating-point operations."""
     tokens = newest_values(steps, "tokens_per_second", newest)
     return tokens if any(map(math.isfinite, tokens)) else newest_values(steps, "tflops", newest)
 

@@ -5,8 +5,8 @@
       └──── as before for a minute, or for six hours so: that is its pace now ───────┘
 
 Steps are counted over spans of ten seconds or more, so that a log without stamps, which an agent reads every five seconds,
-tells as much as one with them. A pause is one long span, and medians do not see it. What grows little by little, as lengths
-of sequences do, is no slowdown: it must begin at a moment. Where the log tells how much is done in a second, that must have
+says as much as one with them. A pause is one long span, and medians do not see it. What grows little by little, as lengths
+of sequences do, is no slowdown: it must begin at a moment. Where the log says how much is done in a second, that must have
 fallen too.
 """
 
@@ -53,7 +53,7 @@ Floats = NDArray[np.float64]
 
 
 class Point(NamedTuple):
-    """The newest step of a span of ten seconds. ``rate``: work a second, as the log tells it; NaN: it does not."""
+    """The newest step of a span of ten seconds. ``rate``: work a second, as the log has it; NaN: it does not."""
 
     at: float
     step: int
@@ -307,7 +307,7 @@ def _is_sharp(logs: Floats, at: int, rise: float) -> bool:
 
 
 def _has_more_work(spans: _Spans, at: int, rise: float) -> bool:
-    """Whether the log tells a rate of work, and that has fallen by far less than the steps have become longer."""
+    """Whether the log has a rate of work, and that has fallen by far less than the steps have become longer."""
     before, after = (part[np.isfinite(part) & (part > 0)] for part in (spans.rates[:at], spans.rates[at:]))
     if 2 * len(before) < at or 2 * len(after) < len(spans) - at:
         return False

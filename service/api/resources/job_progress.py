@@ -50,6 +50,15 @@ class StandstillDocument(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Annotated[tuple[str, ...], doc("Nodes that showed up in it.")] = ()
 
 
+class SlowdownDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that take longer than before."""
+
+    since: Annotated[float, doc("UTC seconds.")]
+    step: Annotated[int, doc("The step after which it began.")]
+    before_seconds: Annotated[float, doc("What a step took before.")]
+    seconds: Annotated[float, doc("What a step took when that was found.")]
+
+
 class WitnessDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What one witness of the job's progress says."""
 
@@ -80,6 +89,7 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
     by_chance_seconds: Annotated[float, doc("The pause that is allowed anywhere, as it has come twice.")]
     habits: Annotated[tuple[HabitDocument, ...], doc("Pauses that recur at their places.")]
     pauses: Annotated[tuple[PauseDocument, ...], doc("The long intervals of the last day, the oldest first.")]
+    slowdown: Annotated[SlowdownDocument | None, doc("A slowdown that lasts; null: there is none.")] = None
     standstills: Annotated[tuple[StandstillDocument, ...], doc("What is left out of the rhythm, the oldest first.")]
     witnesses: Annotated[tuple[WitnessDocument, ...], doc("Who says that the job goes on.")]
     recent_seconds: Annotated[tuple[float, ...], doc("The newest intervals between two reports, the oldest first.")]
@@ -132,6 +142,7 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
             PauseDocument(at=end, step=step, seconds=seconds, learned=learned(end, seconds))
             for end, step, seconds, _early in steps["pauses"]
         ),
+        slowdown=msgspec.convert((steps.get("pace") or {}).get("slowdown"), SlowdownDocument | None),
         standstills=standstills, witnesses=msgspec.convert(known["witnesses"], tuple[WitnessDocument, ...]),
         recent_seconds=tuple(round(later[0] - row[0], 3) for row, later in pairwise(rows)),
         unconfirmed=tuple(known.get("unconfirmed", ())),

@@ -131,6 +131,27 @@ def test_who_joined_late_is_named_with_what_confirms_it(database: Database, caps
     assert "PUT /v1/jobs/JOB" in said
 
 
+def test_a_slowdown_is_shown_with_the_job(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    """Since when its steps take longer, and by how much, is in the document and in `jobs show`; a next engine knows it too."""
+    state = EngineState(load())
+    state.jobs["run", 0] = watched(WatchedJob(law=lambda step, _noise: 1.5 if step > 900 else 1.0), 1_500.0)
+    with database.transaction() as session:
+        learned.write(session, learned.Learned().due(state, START + 1_500.0))
+        shown = newest_progress(session, "run", None)
+        kept = learned.read(session, START + 1_500.0)
+    assert shown is not None
+    assert shown.slowdown is not None
+    assert (shown.slowdown.before_seconds, shown.slowdown.seconds) == pytest.approx((1.0, 1.5), rel=0.01)
+    assert shown.slowdown.since == pytest.approx(START + 900.0, abs=12.0)
+
+    print_progress(msgspec.to_builtins(shown))
+    view = JobView("run", 0)
+    view.restore(kept["run", 0])
+
+    assert "50 % longer than before (1 s)" in capsys.readouterr().out
+    assert view.progress.slowdown == state.jobs["run", 0].progress.slowdown
+
+
 ATTEMPTS = [
     ({0: (100.0, 100.0), 1: (130.0, None)}, 1),  # restarted by its launcher
     ({0: (100.0, 100.0), 1: (130.0, 131.0)}, 1),  # and ended
