@@ -315,7 +315,9 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
     if incident is None:  # it was closed in the meantime
         return
     content = digest(event.verdict)
-    early = event.cut.looks < looks_before_abstaining(incident) and _is_early(event.verdict, state.unanswered.get(incident.id, 0))
+    early = event.cut.looks < looks_before_abstaining(incident) and _is_early(
+        event.verdict, state.unanswered.get(incident.id, 0)
+    )
     claim = claim_of(event.verdict, event.cut.at)
     incident, weighed = weigh_judgement(state, replace(incident, cut=None), event, claim)
     if weighed == "contest":

@@ -14,6 +14,7 @@ fewer than three, or not before the slowdown, is unmeasured.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from analyzers.model.slow_look import Apart, Measure, Of
 from collectors.records import NOT_READ, Device, ProcessState, Samples
 
 MOST_SUBJECTS = 4_096  # of one measure
+MOST_GROUPS = 128  # of one node
 MINUTES = 16
 MINUTE_SECONDS = 60.0
 BEFORE_MINUTES = 10
@@ -67,77 +69,79 @@ _COUNTED = {
 class Minutes:
     """One measure of many subjects: sums and what they are divided by, of each of the newest minutes."""
 
-    def __init__(self) -> None:
-        self.rows: dict[tuple[str, int], int] = {}
-        self._sums = np.zeros((8, MINUTES), np.float32)
-        self._weights = np.zeros((8, MINUTES), np.float32)
-        self._minutes = np.full((8, MINUTES), -1, np.int64)
+    __slots__ = ("_minutes", "_sums", "_weights", "subjects")
 
-    def add(self, subject: tuple[str, int], at: float, value: float, weight: float) -> None:
-        """Add a reading of a subject: a name, or a node and a rank."""
-        row = self.rows.get(subject)
-        if row is None:
-            if len(self.rows) >= MOST_SUBJECTS:
-                return
-            row = self.rows[subject] = len(self.rows)
-            if row >= len(self._sums):
-                self._sums, self._weights = (
-                    np.vstack([one, np.zeros_like(one)]) for one in (self._sums, self._weights)
-                )
-                self._minutes = np.vstack([self._minutes, np.full_like(self._minutes, -1)])
+    def __init__(self, subjects: dict[tuple[str, int], int]) -> None:
+        """``subjects``: a name, or a node and a rank, → its row; measures of the same subjects share it."""
+        self.subjects = subjects
+        self._sums, self._weights, self._minutes = array("f"), array("f"), array("q")
+
+    def add(self, row: int, at: float, value: float, weight: float) -> None:
+        """Add a reading to a row."""
         minute = int(at // MINUTE_SECONDS)
-        place = minute % MINUTES
-        if self._minutes[row, place] > minute:
-            return
-        if self._minutes[row, place] < minute:
-            self._minutes[row, place] = minute
-            self._sums[row, place] = self._weights[row, place] = 0.0
-        self._sums[row, place] += value
-        self._weights[row, place] += weight
+        place = row * MINUTES + minute % MINUTES
+        if place >= len(self._minutes):
+            more = (row + 1) * MINUTES - len(self._minutes)
+            self._minutes.extend([-1] * more)
+            self._sums.extend([0.0] * more)
+            self._weights.extend([0.0] * more)
+        known = self._minutes[place]
+        if known == minute:
+            self._sums[place] += value
+            self._weights[place] += weight
+        elif known < minute:
+            self._minutes[place], self._sums[place], self._weights[place] = minute, value, weight
 
     def means(self, begin: float, end: float) -> NDArray[np.float64]:
         """Return each subject's mean over the whole minutes of a span; NaN: not read."""
         first, last = -int(-begin // MINUTE_SECONDS), int(end // MINUTE_SECONDS)
-        chosen = (self._minutes >= first) & (self._minutes < last)
-        sums, weights = (np.where(chosen, one, 0.0).sum(axis=1) for one in (self._sums, self._weights))
-        known = weights > 0
-        found: NDArray[np.float64] = np.where(known, sums / np.where(known, weights, 1.0), np.nan)
-        return found[: len(self.rows)]
+        minutes = np.array(self._minutes).reshape(-1, MINUTES)
+        chosen = (minutes >= first) & (minutes < last)
+        sums, weights = (
+            np.where(chosen, np.array(one, np.float64).reshape(-1, MINUTES), 0.0).sum(axis=1)
+            for one in (self._sums, self._weights)
+        )
+        found = np.full(len(self.subjects), np.nan)
+        found[: len(sums)] = np.where(weights > 0, sums / np.where(weights > 0, weights, 1.0), np.nan)
+        return found
 
 
 class Burdens:
     """The readings of one attempt."""
 
     def __init__(self) -> None:
-        self._minutes: dict[str, Minutes] = {}
+        self._rows: dict[str, dict[tuple[str, int], int]] = {"rank": {}, "node": {}, "device": {}}
+        self._minutes = {name: Minutes(self._rows[kind.of]) for name, kind in KINDS.items()}
         self._spent: dict[int, tuple[float, float]] = {}  # rank → when its processor time was read, and how much it was
         self._counters: dict[tuple[str, str, str], tuple[float, float]] = {}  # node, device, metric → when, value
         self._has_gpus = False
-        self._limited: dict[tuple[str, str], tuple[int, ...]] = {}  # node, control group → its ranks
+        self._limited: dict[str, dict[str, frozenset[int]]] = {}  # node → control group → its ranks
+        self._here: dict[str, dict[int, int]] = {}  # node → rank → row
 
     def look(self, row: ProcessState, node: NodeView, received_at: float) -> None:
         """Take one row of a rank's process."""
         if row.rank is None or row.parent_pid is not None or row.state in {"X", "Z"}:
             return
-        at, subject = node.here(row.at, received_at), (node.node, row.rank)
-        self._of("stopped").add(subject, at, row.state == "T", 1.0)
-        self._of("stuck").add(subject, at, row.state == "D", 1.0)
+        at, place = node.here(row.at, received_at), self._row("rank", node.node, row.rank)
+        if place is None:
+            return
+        self._minutes["stopped"].add(place, at, row.state == "T", 1.0)
+        self._minutes["stuck"].add(place, at, row.state == "D", 1.0)
         if row.cpu_seconds is None:
             return
         before = self._spent.get(row.rank)
         if before is None or at - before[0] >= 5.0 or at < before[0]:
-            if len(self._spent) < MOST_SUBJECTS or row.rank in self._spent:
-                self._spent[row.rank] = (at, row.cpu_seconds)
+            self._spent[row.rank] = (at, row.cpu_seconds)
             if before is not None and 0 < at - before[0] <= APART_SECONDS and row.cpu_seconds >= before[1]:
-                self._of("cpu").add(subject, at, row.cpu_seconds - before[1], at - before[0])
+                self._minutes["cpu"].add(place, at, row.cpu_seconds - before[1], at - before[0])
 
     def device(self, device: Device, node: NodeView) -> None:
         """Note which ranks are in a control group, and that there are GPUs."""
         self._has_gpus = self._has_gpus or device.type == "gpu"
-        if device.type != "cgroup" or len(self._limited) >= MOST_SUBJECTS:
-            return
-        ranks = tuple(int(word) for word in device.attributes.get("ranks", "").split() if word.isdecimal())
-        self._limited[node.node, device.id] = ranks
+        groups = self._limited.setdefault(node.node, {})
+        if device.type == "cgroup" and len(groups) < MOST_GROUPS:
+            words = device.attributes.get("ranks", "").split()
+            groups[device.id] = frozenset(int(word) for word in words if word.isdecimal())
 
     def sample(self, samples: Samples, node: NodeView, received_at: float) -> None:
         """Take a node's samples of one scope."""
@@ -159,8 +163,8 @@ class Burdens:
     def compare(self, since: float, now: float, before_seconds: float, seconds: float) -> Iterator[Measure]:
         """Yield what was read before a slowdown and since. The lengths are those of a step, before and since."""
         for name, kind in KINDS.items():
-            minutes = self._minutes.get(name)
-            if minutes is None or not minutes.rows or (name == "cpu" and self._has_gpus):
+            minutes = self._minutes[name]
+            if not minutes.subjects or (name == "cpu" and self._has_gpus):
                 continue  # who waits for a GPU, or for others' GPUs, spins: that is no work of its own
             # A minute that the slowdown began in is of neither.
             before = minutes.means(since - BEFORE_MINUTES * MINUTE_SECONDS, since - MINUTE_SECONDS / 6)
@@ -171,14 +175,24 @@ class Burdens:
                 least = PART_OF_STEP * (seconds - before_seconds)
             known = np.isfinite(before) & np.isfinite(after)
             if known.any():
-                yield _measure(name, kind, list(minutes.rows), known, before, after, least)
+                yield _measure(name, kind, list(minutes.subjects), known, before, after, least)
 
-    def _of(self, name: str) -> Minutes:
-        return self._minutes.setdefault(name, Minutes())
+    def _row(self, of: Of, name: str, number: int = -1) -> int | None:
+        rows, subject = self._rows[of], (name, number)
+        row = rows.get(subject)
+        if row is None and len(rows) < MOST_SUBJECTS:
+            row = rows[subject] = len(rows)
+            if of == "rank":
+                self._here.setdefault(name, {})[number] = row
+        return row
+
+    def _add(self, name: str, subject: str, at: float, value: float, weight: float) -> None:
+        if (row := self._row(KINDS[name].of, subject)) is not None:
+            self._minutes[name].add(row, at, value, weight)
 
     def _reading(self, scope: str, metric: str, node: NodeView, device: str, at: float, value: float) -> None:
         if metric == GPU_MASK:
-            self._of("gpu_slowed").add((f"{node.node}/{device}", -1), at, bool(int(value) & LOWERED), 1.0)
+            self._add("gpu_slowed", f"{node.node}/{device}", at, bool(int(value) & LOWERED), 1.0)
             return
         key = (node.node, device, metric)
         before = self._counters.get(key)
@@ -192,17 +206,17 @@ class Burdens:
         if scope == "cgroup":
             self._throttled(node, device, at, gained, lasted)
         elif scope != "pressure":
-            self._of(name).add((node.node, -1), at, gained, lasted)
+            self._add(name, node.node, at, gained, lasted)
         elif f"{name}_{device}" in KINDS:
-            self._of(f"{name}_{device}").add((node.node, -1), at, gained, lasted)
+            self._add(f"{name}_{device}", node.node, at, gained, lasted)
 
     def _throttled(self, node: NodeView, group: str, at: float, gained: float, lasted: float) -> None:
         """Count what a group's limit took for its ranks; from the node's ranks that are in no group it took nothing."""
-        inside = self._limited.get((node.node, group), ())
-        limited = {rank for (name, _), ranks in self._limited.items() if name == node.node for rank in ranks}
-        for name, rank in self._of("stopped").rows:
-            if name == node.node and (rank in inside or rank not in limited):
-                self._of("throttled").add((name, rank), at, gained if rank in inside else 0.0, lasted)
+        groups = self._limited.get(node.node, {})
+        inside, limited = groups.get(group, frozenset()), frozenset().union(*groups.values())
+        for rank, row in self._here.get(node.node, {}).items():
+            if rank in inside or rank not in limited:
+                self._minutes["throttled"].add(row, at, gained if rank in inside else 0.0, lasted)
 
 
 def _measure(

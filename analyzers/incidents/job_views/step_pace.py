@@ -95,7 +95,18 @@ class _Spans:
 class StepPace:
     """The newest hour of one reporter's steps."""
 
-    __slots__ = ("_began_at", "_looked", "_points", "_seen", "_trimmed", "_usual", "forgotten_at", "past", "slowdown")
+    __slots__ = (
+        "_began_at",
+        "_looked",
+        "_newest",
+        "_points",
+        "_seen",
+        "_trimmed",
+        "_usual",
+        "forgotten_at",
+        "past",
+        "slowdown",
+    )
 
     def __init__(self) -> None:
         self.slowdown: Slowdown | None = None  # that lasts
@@ -104,7 +115,8 @@ class StepPace:
         self._points: dict[int, Point] = {}
         self._began_at = math.inf
         self._trimmed = False  # the oldest points are gone
-        self._seen = 0  # the newest span that was looked at
+        self._newest = 0  # the place of the newest point
+        self._seen = 0  # the newest that was looked at
         self._looked = 0  # the newest of a whole look
         self._usual = math.inf  # the median of seconds a step then
 
@@ -114,6 +126,7 @@ class StepPace:
         known = self._points.get(place)
         if known is None or point[:2] > known[:2]:
             self._points[place] = point
+            self._newest = max(place, self._newest)
         if at < self._began_at and not self._trimmed:
             self._began_at = at
         if len(self._points) > MOST_POINTS:
@@ -130,8 +143,8 @@ class StepPace:
 
     def update(self, standstills: Iterable[Standstill]) -> None:
         """Look whether a slowdown has begun or ended, once for each new span."""
-        newest = max(self._points, default=0)
-        if newest <= self._seen:
+        newest = self._newest
+        if newest <= self._seen or not self._points:
             return
         self._seen = newest
         if self.slowdown is None and newest < self._looked + LOOK_SPANS and not self._seems_slower():
