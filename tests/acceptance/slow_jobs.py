@@ -37,8 +37,8 @@ from tests.support.jobs import live
 STEADY_SECONDS = 330.0  # the first minute and the four that make a past, until they are read
 SLOW_SECONDS = 330.0  # for an incident and its verdict
 OVER_SECONDS = 150.0
-HEALTHY_SECONDS = 900.0
-PERIOD_SECONDS, QUOTA_SHARE = 0.05, 0.025
+HEALTHY_SECONDS = 780.0
+PERIOD_SECONDS, QUOTA_SHARE = 0.05, 0.015
 CGROUPS = Path("/sys/fs/cgroup/cpu")
 WORTH, IN_DOUBT = 1.13, 1.07  # a slowdown between these may be found or not
 PROGRAM = """
@@ -64,9 +64,9 @@ def compute(seconds):
 
 while True:
     length = 1.0 + (time.monotonic() - began) / 900.0 if kind == "grows" else 1.0
-    load(0.05)
+    load(0.08)
     compute(0.004 * length)
-    time.sleep(0.11 * length)
+    time.sleep(0.25 * length)
     loss = model(torch.randn(8, 64)).square().mean()
     loss.backward()
     optimizer.step()
@@ -177,7 +177,7 @@ class Way:
 WAYS: dict[str, Way] = {
     "loader of one rank sleeps": Way(lambda job: _loader_sleeps("", job)),
     "one rank is stopped 10 of 50 ms": Way(lambda job: _stopped_in_turns(0.2, job)),
-    "one rank is stopped 35 of 50 ms": Way(lambda job: _stopped_in_turns(0.7, job)),
+    "one rank is stopped 45 of 50 ms": Way(lambda job: _stopped_in_turns(0.9, job)),
     "quota on one rank": Way(_quota),
     "loader of all ranks sleeps": Way(lambda job: _loader_sleeps("all", job), of_one=False),
     "healthy": Way(slow=False),
