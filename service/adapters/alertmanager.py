@@ -228,7 +228,7 @@ def _judged(verdict: Verdict) -> list[str]:
         story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
         for why, culprits in text.reasons(verdict)[:MOST_REASONS]
     ]
-    return [*reasons, story.waiting(verdict), *(advice.numeric_steps(verdict) or [advice.what_to_do(verdict)])]
+    return [*reasons, story.waiting(verdict), *(advice.own_steps(verdict) or [advice.what_to_do(verdict)])]
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:

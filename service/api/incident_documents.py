@@ -54,7 +54,7 @@ class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A symptom from its opening to its closing, and the newest verdict in short. Instants are UTC seconds."""
 
     id: Annotated[str, doc("Its id.")]
-    kind: Annotated[str, doc("hang, crash, numeric, hardware, silence or infrastructure.")]
+    kind: Annotated[str, doc("hang, slow, crash, numeric, hardware, silence or infrastructure.")]
     job: Annotated[str | None, doc("The job; null: the fleet.")]
     attempt: Annotated[int | None, doc("The attempt; null: unknown.")]
     status: Annotated[Literal["open", "closed"], doc("Whether it is open.")]
@@ -79,7 +79,7 @@ class SymptomDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What a detector saw. A field that a later program stores otherwise has its default."""
 
     kind: Annotated[str, doc("As of an incident.")] = ""
-    detector: Annotated[str, doc("The detector: no_progress, rank_dead, zero_traffic and so on.")] = ""
+    detector: Annotated[str, doc("The detector: no_progress, rank_dead, slow and so on.")] = ""
     at: Annotated[float, doc("The first sign, UTC seconds.")] = 0.0
     text: Annotated[str, doc("One sentence with the numbers and the bound.")] = ""
     ranks: Annotated[tuple[int, ...], doc("The ranks that showed it first; the culprits may be others.")] = ()

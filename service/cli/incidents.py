@@ -33,7 +33,9 @@ def list_incidents(
     job: Annotated[str | None, typer.Option(metavar="JOB", help="Of this job.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NODE", help="That concern this node.")] = None,
     status: Annotated[Status | None, typer.Option(help="Only these; both if left out.")] = None,
-    kind: Annotated[str | None, typer.Option(metavar="KIND", help="hang, crash, numeric, infrastructure …")] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="KIND", help="hang, slow, crash, numeric, infrastructure …")
+    ] = None,
     since: Annotated[str | None, typer.Option(metavar="WHEN", help="Opened after 10m, 2h ago or RFC 3339.")] = None,
     until: Annotated[str | None, typer.Option(metavar="WHEN", help="And before.")] = None,
     limit: Limit = None,

@@ -1,11 +1,21 @@
-"""What to do about a verdict, in sentences: the test before an eviction, the deed, and the way out of a wrong number. Pure."""
+"""What to do about a verdict, in sentences: the test before an eviction, the deed, and the way out of wrong numbers and slower steps. Pure."""
 
 from __future__ import annotations
 
 from analyzers.model.fault_classes import has
 from analyzers.model.verdict import Action, Verdict
 from service.reports.hostlists import fold_hosts
-from service.reports.story import LOCAL, NOT_A_MACHINE, by_agents, called, listed, name_culprits, plural_ranks, tone
+from service.reports.story import (
+    LOCAL,
+    NOT_A_MACHINE,
+    became_slower,
+    by_agents,
+    called,
+    listed,
+    name_culprits,
+    plural_ranks,
+    tone,
+)
 
 _TOOLS = {  # cause network, GPUs → a test
     (True, True): "nccl-tests' `all_reduce_perf`",
@@ -13,6 +23,12 @@ _TOOLS = {  # cause network, GPUs → a test
     (False, True): "`dcgmi diag -r 3`",
     (False, False): "`stress-ng --cpu 0 --vm 2 --verify --timeout 10m`",
 }
+
+_SLOWER = (
+    "Let the job go on.",
+    "Look at what changed at that step: the code, the data and its lengths, the storage, other work on the machines.",
+    "Record a trace of torch.profiler of each rank (docs/formats.md), and give them to `faulthound diagnose FOLDER`.",
+)
 
 
 def what_to_do(verdict: Verdict) -> str:
@@ -73,8 +89,10 @@ def _deed(action: Action, suspects: str) -> str:
     }.get(action.kind, f"{action.kind.replace('_', ' ').capitalize()} {object_}.")
 
 
-def numeric_steps(verdict: Verdict) -> tuple[str, ...]:
-    """Return what a person can do about a loss or gradient norm that went wrong; empty for another symptom."""
+def own_steps(verdict: Verdict) -> tuple[str, ...]:
+    """Return what a person can do about numbers that went wrong, or steps that became longer; empty for another symptom."""
+    if became_slower(verdict):
+        return _SLOWER
     if verdict.symptom != "numeric" or verdict.first_symptom is None:
         return ()
     alone = " alone, while " in verdict.first_symptom.text

@@ -94,10 +94,17 @@ def ended_from_outside(verdict: Verdict) -> bool:
     return bool(verdict.roots) and all(has(root.fault_class, "from_outside") for root in verdict.roots)
 
 
+def became_slower(verdict: Verdict) -> bool:
+    """Whether it is about steps of a running job that became longer, and not about traces."""
+    return (
+        verdict.symptom == "slow" and verdict.first_symptom is not None and "op_timings" not in verdict.coverage.sources
+    )
+
+
 def headlines(verdict: Verdict) -> tuple[Headline, ...]:
     """Return one headline for each root, and one for a healthy or undecided job."""
     if tone(verdict) == "open":
-        if of_fleet(verdict) and verdict.first_symptom is not None:
+        if (of_fleet(verdict) or became_slower(verdict)) and verdict.first_symptom is not None:
             text = f"{verdict.first_symptom.text[:1].upper()}{verdict.first_symptom.text[1:]}"
             return (Headline("Nothing is named.", f"{text}, and the evidence does not decide why.", "", ""),)
         if verdict.symptom == "numeric" and verdict.first_symptom is not None:

@@ -166,8 +166,8 @@ def _planned(verdict: Verdict, plan: tuple[str, str]) -> Iterator[tuple[str, str
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if how := next_steps.continuing(verdict):
         yield "", how
-    if verdict.abstained and (numeric := advice.numeric_steps(verdict)):
-        yield from (("-", one) for one in numeric)
+    if verdict.abstained and (steps := advice.own_steps(verdict)):
+        yield from (("-", one) for one in steps)
     elif verdict.abstained:
         steps = next_steps.next_steps(verdict)
         yield (
@@ -181,7 +181,7 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
         why = f" {sentence(verdict.action.why)}" if verdict.action.why else ""
         yield "", advice.what_to_do(verdict) + why
     if not verdict.abstained:
-        yield from (("-", sentence) for sentence in advice.numeric_steps(verdict))
+        yield from (("-", sentence) for sentence in advice.own_steps(verdict))
 
 
 def _seen(verdict: Verdict) -> Iterator[tuple[str, str]]:

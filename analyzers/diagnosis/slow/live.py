@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from analyzers.diagnosis.slow.claim import FEWEST_PEERS, finding
 from analyzers.diagnosis.stacks.stacks import VOTING_ROUNDS, fail_slow
@@ -22,7 +23,6 @@ from analyzers.model.ranges import ranges
 from analyzers.model.slow_look import Apart, Measure, SlowLook
 from analyzers.model.standings import SOFT, Observation, histories
 from analyzers.model.topology import Topology
-from analyzers.model.verdict import instant
 from analyzers.model.window import Window
 from collectors.records import StackDump
 
@@ -39,6 +39,7 @@ ALIKE = (
     "whether it is the code, its data, the storage or the network: what changed at that step, the lengths of sequences, the "
     "time that the data loader takes, and a trace of torch.profiler would show it"
 )
+BESIDE = "whether its machine holds it up, or something that runs beside it"
 ONE_MACHINE = "whether it is their one machine, the code or the data: the same job on another machine would show it"
 PERCENT = frozenset({"stopped", "stuck", "throttled", "waiting_cpu", "waiting_io", "waiting_memory", "gpu_slowed"})
 WORDS = {
@@ -62,10 +63,10 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
     apart = [(measure, one) for measure in slow.measures for one in measure.apart]
     beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _tells(one)), *hints)
     if apart and len({_whose(one) for _, one in apart}) == 1:
-        yield finding(
-            "slow_rank", "slow", "unknown", _suspect(apart), evidence=beside, onset=slow.since,
-            scope=frozenset(topology.ranks), missing=("whether its machine, or something that runs beside it, holds it up",),
-        )  # fmt: skip
+        made = finding(
+            "slow_rank", "slow", "unknown", _suspect(apart), evidence=beside, onset=slow.since, missing=(BESIDE,)
+        )
+        yield replace(made, first_symptom=shown[0], scope=frozenset(topology.ranks))
     elif apart:
         shown_by = tuple(Evidence(text=_sentence(measure, one)) for measure, one in apart)
         yield finding(
@@ -80,7 +81,7 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
 
 
 def _in_words(slow: SlowLook) -> str:
-    began = f"since step {slow.step:,}, {instant(slow.since)}"
+    began = f"since step {slow.step:,}"
     if slow.seconds is None or slow.before_seconds is None:
         return f"a step takes longer {began}"
     longer = f"{100 * (slow.seconds / slow.before_seconds - 1):.0f} % longer than before ({slow.before_seconds:.3g} s)"

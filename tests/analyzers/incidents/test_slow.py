@@ -23,7 +23,9 @@ Law = Callable[[int, random.Random], float]
 BEGAN = 1_200.0
 
 
-def slower(times: float, since: float = BEGAN, until: float = math.inf, seconds: float = 1.0, noise: float = 0.03) -> Law:
+def slower(
+    times: float, since: float = BEGAN, until: float = math.inf, seconds: float = 1.0, noise: float = 0.03
+) -> Law:
     """Return steps of a second that take so many times as long in a span of the job's own time."""
     now = 0.0
 
@@ -36,7 +38,9 @@ def slower(times: float, since: float = BEGAN, until: float = math.inf, seconds:
     return law
 
 
-def shown(job: WatchedJob, seconds: float, change: Callable[[Received], Received] | None = None) -> list[tuple[float, str]]:
+def shown(
+    job: WatchedJob, seconds: float, change: Callable[[Received], Received] | None = None
+) -> list[tuple[float, str]]:
     """Return when a slowdown was seen and when no more, looked for after every batch."""
     view, found, lasts = JobView("run", 0), list[tuple[float, str]](), False
     for given in job.batches(0.0, seconds):
@@ -183,7 +187,9 @@ def test_steps_with_more_work_are_not_slow(work: float, seen: int) -> None:
             if not isinstance(record, Steps):
                 return record
             rows = list(_rows(record))
-            rates = [1000.0 * (work if at > START + BEGAN else 1.0) / (1.5 if at > START + BEGAN else 1.0) for _, at in rows]
+            rates = [
+                1000.0 * (work if at > START + BEGAN else 1.0) / (1.5 if at > START + BEGAN else 1.0) for _, at in rows
+            ]
             return step_record(rows, tokens_per_second=rates, at=record.at)
 
         return msgspec.structs.replace(batch, records=tuple(rated(record) for record in batch.records))

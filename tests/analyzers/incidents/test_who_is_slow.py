@@ -172,7 +172,8 @@ def test_a_rank_that_its_limit_holds_back_is_named() -> None:
 def test_a_node_whose_processors_are_taken_is_named_among_four() -> None:
     """The hypervisor gives one node's processors to others since the steps became longer; those of the others it leaves."""
     *_, last = verdicts(
-        counters("cpu", "steal_ticks_total", "", lambda node, at: 1e-4 * (1.5 if node == 1 and at > BEGAN else 0.01)), nodes=4
+        counters("cpu", "steal_ticks_total", "", lambda node, at: 1e-4 * (1.5 if node == 1 and at > BEGAN else 0.01)),
+        nodes=4,
     )
 
     assert named(last) == [("node", "n1")]
@@ -181,7 +182,9 @@ def test_a_node_whose_processors_are_taken_is_named_among_four() -> None:
 
 def test_two_nodes_are_too_few_to_compare() -> None:
     """One of two nodes differs: which of them is as it should be is not known."""
-    found = verdicts(counters("pressure", "some_us_total", "cpu", lambda node, at: 0.9 if node == 1 and at > BEGAN else 0.1))
+    found = verdicts(
+        counters("pressure", "some_us_total", "cpu", lambda node, at: 0.9 if node == 1 and at > BEGAN else 0.1)
+    )
 
     assert all(named(one) == [] for one in found)
 
@@ -189,7 +192,11 @@ def test_two_nodes_are_too_few_to_compare() -> None:
 def _stacks(at: float, rank: int, *, waits: bool) -> StackDump:
     """Return the stack of a rank that waits in an all-reduce, or reads a batch."""
     torch = "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py"
-    inner = Frame(function="all_reduce", file=torch, line=2810) if waits else Frame(function="pad", file="/job/train.py", line=7)
+    inner = (
+        Frame(function="all_reduce", file=torch, line=2810)
+        if waits
+        else Frame(function="pad", file="/job/train.py", line=7)
+    )
     frames = (inner, Frame(function="main", file="/job/train.py", line=50))
     thread = Thread(os_thread_id=100 + rank, name="MainThread", main=True, frames=frames)
     return StackDump(
