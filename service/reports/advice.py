@@ -1,4 +1,4 @@
-"""What to do about a verdict, in sentences: the test before an eviction, the deed, and the way out of wrong numbers and slower steps. Pure."""
+"""What to do about a verdict, in sentences: the test before an eviction, the deed, a person's own next steps. Pure."""
 
 from __future__ import annotations
 

@@ -166,8 +166,8 @@ def _planned(verdict: Verdict, plan: tuple[str, str]) -> Iterator[tuple[str, str
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if how := next_steps.continuing(verdict):
         yield "", how
-    if verdict.abstained and (steps := advice.own_steps(verdict)):
-        yield from (("-", one) for one in steps)
+    if verdict.abstained and (own := advice.own_steps(verdict)):
+        yield from (("-", one) for one in own)
     elif verdict.abstained:
         steps = next_steps.next_steps(verdict)
         yield (

@@ -64,9 +64,9 @@ def compute(seconds):
 
 while True:
     length = 1.0 + (time.monotonic() - began) / 900.0 if kind == "grows" else 1.0
-    load(0.08)
+    load(0.06)
     compute(0.004 * length)
-    time.sleep(0.25 * length)
+    time.sleep(0.18 * length)
     loss = model(torch.randn(8, 64)).square().mean()
     loss.backward()
     optimizer.step()
@@ -177,7 +177,7 @@ class Way:
 WAYS: dict[str, Way] = {
     "loader of one rank sleeps": Way(lambda job: _loader_sleeps("", job)),
     "one rank is stopped 10 of 50 ms": Way(lambda job: _stopped_in_turns(0.2, job)),
-    "one rank is stopped 45 of 50 ms": Way(lambda job: _stopped_in_turns(0.9, job)),
+    "one rank is stopped 35 of 50 ms": Way(lambda job: _stopped_in_turns(0.7, job)),
     "quota on one rank": Way(_quota),
     "loader of all ranks sleeps": Way(lambda job: _loader_sleeps("all", job), of_one=False),
     "healthy": Way(slow=False),

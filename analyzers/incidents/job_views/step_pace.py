@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.incidents.job_views.standstills import NEVER, Standstill
+from analyzers.incidents.job_views.standstills import Standstill
 
 SPAN_SECONDS = 10.0
 MOST_POINTS = 400  # an hour, where steps are reported all the time
@@ -188,7 +188,7 @@ class StepPace:
         return steps <= 0 or newest[-1].at - newest[0].at > GLANCE_TIMES * self._usual * steps
 
     def _spans(self, standstills: Iterable[Standstill]) -> _Spans:
-        """Return the spans, without warm-up, standstills and the newest one, which is not whole yet."""
+        """Return the spans, without warm-up, those that no agent read, and the newest one, which is not whole yet."""
         points = [self._points[place] for place in sorted(self._points)[:-1]]
         pairs = [(one, other) for one, other in pairwise(points) if other.step > one.step and other.at > one.at]
         begin, end = (np.array([pair[place].at for pair in pairs], np.float64) for place in (0, 1))
@@ -198,7 +198,7 @@ class StepPace:
         if not self._trimmed:
             kept[:WARM_UP_SPANS] = False
         for one in standstills:
-            if one.why in NEVER:
+            if one.why == "agent":
                 kept &= (end <= one.since) | (begin >= (math.inf if one.until is None else one.until))
         for past in self.past:
             kept &= (end <= past.since) | (begin >= (past.until or past.since))

@@ -15,7 +15,7 @@ from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Close, Open, Publish, Received
 from analyzers.incidents.replay import rerun_engine
 from analyzers.model.incident import Symptom
-from collectors.records import Record, Steps
+from collectors.records import COUNTED, Record, Steps
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import START, WatchedJob, step_record
 
@@ -172,7 +172,10 @@ def test_lines_that_are_counted_are_no_steps() -> None:
     """A log whose lines give no number may print fewer of them from a moment on: that is no slowdown."""
 
     def counted(batch: Received) -> Received:
-        found = (msgspec.structs.replace(one, counted=True) if isinstance(one, Steps) else one for one in batch.records)
+        found = (
+            msgspec.structs.replace(one, told_by=one.told_by + COUNTED) if isinstance(one, Steps) else one
+            for one in batch.records
+        )
         return msgspec.structs.replace(batch, records=tuple(found))
 
     assert shown(WatchedJob(law=slower(3.0)), BEGAN + 900.0, counted) == []
