@@ -37,7 +37,7 @@ from tests.support.jobs import live
 STEADY_SECONDS = 330.0  # the first minute and the four that make a past, until they are read
 SLOW_SECONDS = 330.0  # for an incident and its verdict
 OVER_SECONDS = 150.0
-HEALTHY_SECONDS = 780.0
+HEALTHY_SECONDS = 660.0
 PERIOD_SECONDS, QUOTA_SHARE = 0.05, 0.015
 CGROUPS = Path("/sys/fs/cgroup/cpu")
 WORTH, IN_DOUBT = 1.13, 1.07  # a slowdown between these may be found or not
