@@ -23,7 +23,7 @@ from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, pee
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
-from collectors.formats.job_log.shapes import Blocks, identity
+from collectors.formats.job_log.shapes import Blocks, identity, without_endless_numbers
 from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
@@ -185,7 +185,7 @@ class JobLog:
         if not begins and line.stream not in self.open:
             return
         stream = self._stream(line.stream)
-        self._read(line, stream, words if trouble else ())
+        self._read(without_endless_numbers(line), stream, words if trouble else ())
         if stream.assembler.busy or stream.launcher.busy or stream.blocks.busy:
             self.open.add(line.stream)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import signal as signals
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -19,6 +19,8 @@ from collectors.records import LogEvent, Members
 MAX_MEMBERS = 65_536
 MAX_TEXT, MAX_MESSAGE = 500, 1000
 MAX_OF_LINE = 16  # events of one line
+LARGEST = (1 << 63) - 1
+_ENDLESS = re.compile(r"\d{40,}")
 _WHOLE_NUMBERS = frozenset({
     "rank", "pid", "local_rank", "group_rank", "signal", "exit_code", "sequence", "elapsed_ms", "timeout_ms", "last_enqueued",
     "last_completed",
@@ -41,15 +43,21 @@ def shape(word: str, pattern: str, event: str, *, every: bool = False, **fields:
     return Shape(word, re.compile(pattern), event, fields, every)
 
 
+def without_endless_numbers(line: Line) -> Line:
+    """Give the line with a mark in the place of each number that nothing counts to: a line may be hostile."""
+    return replace(line, text=_ENDLESS.sub("#", line.text)) if _ENDLESS.search(line.text) else line
+
+
 def event(line: Line, name: str, **fields: Any) -> LogEvent:
-    """One event of this line; its prefix fills what the fields leave open."""
+    """One event of this line; its prefix fills what the fields leave open. A number that no column holds is left out."""
     fields.setdefault("rank", line.rank)
     fields.setdefault("node", line.node)
     fields.setdefault("pid", line.pid)
     fields.setdefault("local_rank", line.local_rank)
     fields.setdefault("at", line.at)
     fields.setdefault("text", line.text.strip()[:MAX_TEXT])
-    return LogEvent(source=str(line.number), event=name, **fields)
+    held = {key: value for key, value in fields.items() if not isinstance(value, int) or abs(value) <= LARGEST}
+    return LogEvent(source=str(line.number), event=name, **held)
 
 
 def events(shapes: Iterable[Shape], line: Line) -> list[LogEvent]:
