@@ -17,7 +17,7 @@ BEFORE = [
     "[Rank 1] some NCCL operations have failed or timed out: last enqueued work: ",
     "last completed NCCL work sequence id: ",
 ]
-AFTER = "Traceback (most recent call last):\n  File \"train.py\", line 7, in main\n    f()\nValueError: no such shard\n"
+AFTER = 'Traceback (most recent call last):\n  File "train.py", line 7, in main\n    f()\nValueError: no such shard\n'
 
 
 @pytest.mark.parametrize("digits", [19, 21, 60, 4_400, 12_000])
