@@ -191,20 +191,39 @@ SMALLEST = ("loader of one rank sleeps", "healthy")
 def run(client: httpx.Client, folder: Path, name: str, seed: int, ready: threading.Barrier) -> dict[str, Any]:
     """Let a job train, become slow and recover; return what was found of it."""
     way, job = WAYS[name], f"{name.replace(' ', '-')}-{seed}"
-    running = _started(client, folder / job, job, way.kind, seed % RANKS)
-    try:
+    with ExitStack() as stack:
+        running = _started(stack, client, folder / job, job, way.kind, seed % RANKS)
+        paces = stack.enter_context(_paces(running))
         ready.wait(600)  # the start of other jobs is no fault
         row = _slowed(client, running, way) if way.slow else _watched(client, running, way)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(running.launcher.pid, signal.SIGKILL)
-        running.launcher.wait(30)
-        with suppress(OSError):
-            (CGROUPS / f"faulthound-{job}").rmdir()
+    with suppress(OSError):
+        (CGROUPS / f"faulthound-{job}").rmdir()
+    row |= {"seconds_a_step_by_half_minutes": paces, "load": round(os.getloadavg()[2], 1)}
     return {"way": name, "job": job} | row | {"wrong": _wrong(row, way, running)}
 
 
-def _started(client: httpx.Client, folder: Path, job: str, kind: str, culprit: int) -> Running:
+@contextmanager
+def _paces(job: Running) -> Iterator[list[float]]:
+    """Measure what a step takes, every half minute, by this very clock: on a machine that does other things, too, it varies."""
+    over, found = threading.Event(), list[float]()
+
+    def measure() -> None:
+        step, at = job.step(), time.monotonic()
+        while not over.wait(30.0):
+            steps, now = job.step(), time.monotonic()
+            found.append(round((now - at) / max(steps - step, 1), 3))
+            step, at = steps, now
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+
+
+def _started(stack: ExitStack, client: httpx.Client, folder: Path, job: str, kind: str, culprit: int) -> Running:
     folder.mkdir()
     (folder / "train.py").write_text(PROGRAM)
     launcher = subprocess.Popen(
@@ -213,7 +232,17 @@ def _started(client: httpx.Client, folder: Path, job: str, kind: str, culprit: i
         env=os.environ | {"FAULTHOUND_JOB": job, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         stdin=subprocess.DEVNULL, stdout=(folder / "log").open("wb"), stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
+    stack.callback(_ended, launcher)
     return Running(job, folder, launcher, _known(client, job, launcher), culprit)
+
+
+def _ended(launcher: subprocess.Popen[bytes]) -> None:
+    """End a launcher and its ranks, which have sessions of their own; one of them may be stopped."""
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    for pid in (launcher.pid, *map(int, children)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    launcher.wait(30)
 
 
 def _slowed(client: httpx.Client, job: Running, way: Way) -> dict[str, Any]:
