@@ -192,12 +192,11 @@ def run(client: httpx.Client, folder: Path, name: str, seed: int, ready: threadi
     """Let a job train, become slow and recover; return what was found of it."""
     way, job = WAYS[name], f"{name.replace(' ', '-')}-{seed}"
     with ExitStack() as stack:
+        stack.callback(_without_group, job)
         running = _started(stack, client, folder / job, job, way.kind, seed % RANKS)
         paces = stack.enter_context(_paces(running))
         ready.wait(600)  # the start of other jobs is no fault
         row = _slowed(client, running, way) if way.slow else _watched(client, running, way)
-    with suppress(OSError):
-        (CGROUPS / f"faulthound-{job}").rmdir()
     row |= {"seconds_a_step_by_half_minutes": paces, "load": round(os.getloadavg()[2], 1)}
     return {"way": name, "job": job} | row | {"wrong": _wrong(row, way, running)}
 
@@ -243,6 +242,11 @@ def _ended(launcher: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     launcher.wait(30)
+
+
+def _without_group(job: str) -> None:
+    with suppress(OSError):
+        (CGROUPS / f"faulthound-{job}").rmdir()
 
 
 def _slowed(client: httpx.Client, job: Running, way: Way) -> dict[str, Any]:
@@ -305,7 +309,8 @@ def _found(client: httpx.Client, job: Running) -> dict[str, Any]:
     incidents = _incidents(client, job)
     slow = [one for one in incidents if one["kind"] == "slow"]
     proposals = [one for one in client.get("/v1/remediations").json()["items"] if one["job"] == job.name]
-    verdicts = [one["verdict"] for one in slow if one["verdict"]]
+    judged = [client.get(f"/v1/incidents/{one['id']}/verdict") for one in slow]
+    verdicts = [answer.json() for answer in judged if answer.status_code == 200]
     return {
         "slow_incidents": len(slow),
         "other_incidents": [one["kind"] for one in incidents if one["kind"] != "slow"],

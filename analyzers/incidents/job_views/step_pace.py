@@ -215,7 +215,7 @@ class StepPace:
             return None
         recent = spans.logs[at - _newest(spans.weight[:at], RECENT_SECONDS, LEAST_SPANS) : at]
         usual = max(float(np.median(spans.logs[:at])), float(np.median(recent)))
-        needed = max(SLOWER, *_own_noise(spans.logs[:at], spans.weight[:at], usual))
+        needed = max(SLOWER, *_own_noise(spans.logs[:at], spans.weight[:at], usual, float(spans.weight[at:].sum())))
         longer = np.flatnonzero(spans.logs[at:] >= usual + needed / 2)
         at += int(longer[0]) if len(longer) else 0
         after, weight = spans.logs[at:], spans.weight[at:]
@@ -289,19 +289,23 @@ def _turn(spans: _Spans) -> int | None:
     return int(places[np.argmax(means * np.sqrt(places * (count - places)))])
 
 
-def _own_noise(logs: Floats, weight: Floats, usual: float) -> tuple[float, float]:
-    """Return what a rise must exceed by the job's own past: its noise from minute to minute, and its slowest minute."""
-    minutes, first, lasted = list[float](), 0, 0.0
+def _own_noise(logs: Floats, weight: Floats, usual: float, lasted: float) -> tuple[float, float]:
+    """Return what a rise must exceed by the job's own past: its noise from block to block, and its slowest block.
+
+    A block is a minute, or a fifth of what the rise has lasted: what a minute of other work does hides no slow half hour.
+    """
+    block = max(BLOCK_SECONDS, min(lasted / 5, float(weight.sum()) / 4))
+    levels, first, length = list[float](), 0, 0.0
     for place, seconds in enumerate(weight.tolist(), 1):
-        lasted += seconds
-        if lasted >= BLOCK_SECONDS and place - first >= BLOCK_SPANS:
-            minutes.append(float(np.median(logs[first:place])))
-            first, lasted = place, 0.0
-    if not minutes:
+        length += seconds
+        if length >= block and place - first >= BLOCK_SPANS:
+            levels.append(float(np.median(logs[first:place])))
+            first, length = place, 0.0
+    if not levels:
         return math.inf, math.inf
-    by_minutes = _spread(np.array(minutes))
-    by_spans = 1.2533 * _spread(logs) / math.sqrt(max(len(logs) / len(minutes), 1.0))
-    return TIMES_NOISE * max(by_minutes, by_spans), max(minutes) - usual + BEYOND
+    by_blocks = _spread(np.array(levels))
+    by_spans = 1.2533 * _spread(logs) / math.sqrt(max(len(logs) / len(levels), 1.0))
+    return TIMES_NOISE * max(by_blocks, by_spans), max(levels) - usual + BEYOND
 
 
 def _lasts(after: Floats, weight: Floats, level: float) -> bool:

@@ -79,6 +79,20 @@ def test_steps_that_take_longer_are_seen_within_three_minutes(times: float, seco
     assert abs(float(text.partition(", ")[2].split(" %")[0]) - 100 * (times - 1)) <= 8 * times
 
 
+def test_a_slowdown_that_lasts_is_seen_beside_slow_minutes() -> None:
+    """Other work slows the job for a minute in ten; that it is slower for a quarter of an hour is more than that."""
+
+    def law(step: int, random: random.Random) -> float:
+        busy = 1.6 if (step + 300) % 600 < 70 else 1.0
+        return busy * random.uniform(0.95, 1.05) * (1.4 if step > 2_400 else 1.0)
+
+    seen = shown(WatchedJob(nodes=1, law=law), 5_400.0)
+
+    assert len(seen) == 1
+    assert "% longer than" in seen[0][1]
+    assert 2_600.0 <= seen[0][0] <= 4_000.0
+
+
 def test_a_slowdown_is_one_incident_that_closes_by_itself() -> None:
     """It opens once, stays open while steps take long, and closes when they are as before for a minute."""
     job = WatchedJob(law=slower(1.3, until=2_400.0))
