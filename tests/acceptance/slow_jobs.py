@@ -237,7 +237,9 @@ def _started(stack: ExitStack, client: httpx.Client, folder: Path, job: str, kin
 
 def _ended(launcher: subprocess.Popen[bytes]) -> None:
     """End a launcher and its ranks, which have sessions of their own; one of them may be stopped."""
-    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    children = list[str]()
+    with suppress(OSError):  # it ended by itself, and was waited for
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
     for pid in (launcher.pid, *map(int, children)):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
