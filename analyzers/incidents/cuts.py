@@ -30,18 +30,30 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
         seen=seen_before(state, incident), since=max(incident.opened_at, *incident.stops, 0.0), round_at=incident.round_at,
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
         until=_restarted_at(state, incident), began_at=_began_at(state, incident), stands_still=stands_still,
-        ended_at=_ended_at(state, incident), onset_at=_shows_since(incident, stands_still=stands_still),
+        ended_at=_ended_at(state, incident), onset_at=_shows_since(state, incident),
         slow=_slow(state, incident),
     )  # fmt: skip
 
 
-def _shows_since(incident: Incident, *, stands_still: bool) -> float | None:
+def _shows_since(state: EngineState, incident: Incident) -> float | None:
     """Return since when a stack shows what the incident is about: before a stop or a death the job ran, and one rank was last."""
-    if stands_still:
-        return incident.onset_at - BEFORE_ONSET_SECONDS
-    if incident.kind == "slow":
-        return incident.onset_at
-    return min((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
+    died_at = min((symptom.at for symptom in incident.symptoms if symptom.kind == "crash"), default=None)
+    stops = [symptom.at for symptom in incident.symptoms if symptom.kind in STANDS_STILL]
+    if not stops:
+        return incident.onset_at if died_at is None and incident.kind == "slow" else died_at
+    stopped_since = max(stops[0], *incident.stops, 0.0)
+    if died_at is not None and not _stood_before(state, incident, stopped_since, died_at):
+        return died_at
+    return stopped_since - BEFORE_ONSET_SECONDS
+
+
+def _stood_before(state: EngineState, incident: Incident, stopped_since: float, died_at: float) -> bool:
+    """Whether the job was known to stand still when its first rank died: otherwise it may have run until then."""
+    view = state.jobs.get((incident.job or "", incident.attempt))
+    if view is not None and view.newest_step_at is not None and view.newest_step_at > stopped_since:
+        return False
+    claimed = any(one.symptom in STANDS_STILL and one.at < died_at for one in incident.claims)
+    return claimed or (incident.kind in STANDS_STILL and incident.opened_at < died_at)
 
 
 def _slow(state: EngineState, incident: Incident) -> SlowLook | None:

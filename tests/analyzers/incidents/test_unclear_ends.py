@@ -8,17 +8,12 @@ from copy import deepcopy
 import pytest
 from msgspec.structs import replace
 
-from analyzers.incidents.cuts import make_cut
-from analyzers.incidents.judgement import judge_cut
 from analyzers.incidents.messages import Close, EngineInstruction, EngineTick, Judge, Judged, Open, Publish
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
 from analyzers.knowledge import Knowledge
-from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import Action, Culprit, Root, Verdict
-from collectors.records import FlightRecorderDump, ProcessState, StackDump
-from service.packaged_knowledge import load
-from tests.support.live_hangs import Hang
+from collectors.records import ProcessState
 from tests.support.watched_jobs import START, WatchedJob, first_symptom, log_event
 
 DATA = Verdict(
@@ -194,20 +189,3 @@ def test_a_word_that_comes_during_a_judgement_goes_before_it(stopped: bool) -> N
     assert any(isinstance(one, Open) for one in said)
     assert any(isinstance(one, Publish) for one in said) is not stopped
     assert any(isinstance(one, Close) for one in said) is stopped
-
-
-@pytest.mark.parametrize(("seconds_before", "named"), [(3.0, False), (40.0, False), (-3.0, True)])
-def test_a_stack_from_before_the_end_says_not_why_the_job_ended(seconds_before: float, named: bool) -> None:
-    """A training job has one rank that computes while its peers wait at most moments: only where it stands afterwards counts."""
-    records = [record for record in Hang().records() if not isinstance(record, FlightRecorderDump)]
-    taken_at = max(record.at or 0.0 for record in records if isinstance(record, StackDump))
-    left_at = taken_at + seconds_before
-    symptom = Symptom(kind="crash", detector="rank_dead", at=left_at, text="rank 2 has ended", nodes=("node-1",))
-    incident = Incident(
-        id="inc-1", kind="crash", job="llama", attempt=1, opened_at=left_at + 2.0, onset_at=left_at, after=0,
-        symptoms=(symptom,), answered=2,
-    )  # fmt: skip
-    cut = make_cut(EngineState(Knowledge(), now=left_at + 15.0), incident)
-    verdict = judge_cut(Judge(incident="inc-1", cut=cut, records=records, attempt=1), load()).verdict
-
-    assert any(one.ranks == (2,) for one in verdict.culprits) is named
