@@ -81,14 +81,16 @@ def how_it_left(view: JobView) -> str:
     """Say that all ranks left with one exit code at once, and no log or device shows why; empty: they did not.
 
     A Ctrl-C that Python handles and an error that all ranks meet look like that. To start the job again could undo what a
-    person did. A launcher that passes Ctrl-C on kills what has not left after half a minute; one that answers a failure
-    sends SIGTERM.
+    person did. A launcher that passes Ctrl-C on kills what has not left after half a minute, of which a busy machine may need
+    most to end the first; one that answers a failure sends SIGTERM.
     """
     ends = list(view.ended.values())
     if len(ends) < max(2, view.world_size or 0) or view.processes.alive:
         return ""
     first_at = min(end.at for end in ends)
-    left = [end for end in ends if end.killed_by != KILL or end.at < first_at + CLEANUP_SECONDS]
+    most_left = 2 * sum(end.killed_by != KILL for end in ends) > len(ends)
+    together_until = first_at + (LEFT_SECONDS if most_left else CLEANUP_SECONDS)
+    left = [end for end in ends if end.killed_by != KILL or end.at < together_until]
     one_code = len({end.code for end in left}) == 1 and left[0].seen and not any(end.killed_by for end in left)
     shown = (seen.at for log in (view.logged, view.hardware) for seen in log.entries)
     if (

@@ -70,8 +70,13 @@ def killed_late(seconds: float, by: int = 9) -> WatchedJob:
 
 @pytest.mark.parametrize(
     "job",
-    [left(), left(apart=0.6), killed_late(30.0)],
-    ids=["at once", "on a busy machine", "one did not hear it, and its launcher killed it"],
+    [left(), left(apart=0.6), killed_late(30.0), killed_late(10.5)],
+    ids=[
+        "at once",
+        "on a busy machine",
+        "one did not hear it, and its launcher killed it",
+        "and the others took twenty seconds of the half minute to leave",
+    ],
 )
 def test_ranks_that_leave_together_without_a_word_ask_for_nothing(job: WatchedJob) -> None:
     """Ctrl-C, which Python handles, looks like that, and so does an error that all meet: it opens, and is not called outside."""
@@ -105,6 +110,15 @@ def test_the_end_of_a_hang_by_a_person_leaves_its_verdict() -> None:
 )
 def test_ranks_that_leave_otherwise_died(job: WatchedJob) -> None:
     """Their order, their codes or their signal are of a failure."""
+    assert ending(job) == ""
+
+
+@pytest.mark.parametrize("seconds", [10.5, 14.0])
+def test_one_that_leaves_before_all_others_are_killed_died(seconds: float) -> None:
+    """It did not leave together with anybody."""
+    job = left()
+    job.ended.update(dict.fromkeys(range(1, 8), (100.0 + seconds, None, 9)))
+
     assert ending(job) == ""
 
 
