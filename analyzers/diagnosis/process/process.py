@@ -58,7 +58,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
     if len(stopped) >= max(2, len(topology.ranks)) and all(row.state == "T" for row in stopped.values()):
         yield _suspended(stopped)
-    blocked = {rank: row for rank, row in known.items() if row.state == "D"}
+    blocked = {rank: row for rank, row in known.items() if row.state == "D" and not _came_out(row, rows[rank])}
     yield from _uninterruptible(blocked, rows, topology)
     yield from _absent(table, newest, window, topology)
 
@@ -186,6 +186,11 @@ def _uninterruptible(
         suspects.append(_suspect(rank, row, strength, why))
     if suspects and len(suspects) * 2 <= max(len(rows), 2):
         yield _finding("uninterruptible", "machine", tuple(suspects))
+
+
+def _came_out(row: ProcessState, rows: Sequence[ProcessState]) -> bool:
+    """Whether a rank that was read uninterruptible once left with a code later: what is uninterruptible cannot leave."""
+    return rows[-1].exit_code is not None and not _blocked_before(row, rows)
 
 
 def _blocked_before(row: ProcessState, rows: Sequence[ProcessState]) -> bool:

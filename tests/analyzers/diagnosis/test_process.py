@@ -255,6 +255,18 @@ def test_a_job_that_was_ended_is_judged_by_what_it_was_before() -> None:
     assert named(findings(*placed(), *healthy, live(2, "T", 1050.3), *ends)) == {"stopped": (2,)}
 
 
+@pytest.mark.parametrize(("readings", "code", "is_named"), [(1, 1, False), (2, 1, True), (1, None, True)])
+def test_a_rank_that_left_with_a_code_was_not_held_where_one_reading_found_it(
+    readings: int, code: int | None, is_named: bool
+) -> None:
+    """What is uninterruptible cannot leave: a single reading met it while it read a file."""
+    before = [live(rank, at=1000.0) for rank in range(8) if rank != 5]
+    held = [live(5, "D", at=1000.0 - 10.0 * number) for number in range(readings)]
+    after = [live(rank, "X", at=1004.0, signal=None if code else 9, exit_code=code) for rank in range(8)]
+
+    assert (named(findings(*placed(), *before, *held, *after)).get("uninterruptible") == (5,)) is is_named
+
+
 def test_a_state_that_nobody_has_confirmed_for_minutes_is_not_judged() -> None:
     """The node stopped reporting: what its rank was then is unknown now. A file's rows have no such age."""
     late = [live(rank, at=1500.0) for rank in range(8) if rank != 5]
