@@ -222,7 +222,8 @@ class StepPace:
         if len(after) < LEAST_SPANS or float(weight.sum()) < LEAST_SECONDS:
             return None
         rise = float(np.median(after)) - usual
-        if rise < needed or not _lasts(after, weight, usual + needed * 0.7) or not _is_sharp(spans.logs, at, rise):
+        level = usual + max(needed * 0.7, rise / 2)  # a span that is half over is no slow one
+        if rise < needed or not _lasts(after, weight, level) or not _is_sharp(spans.logs, at, rise):
             return None
         if _has_more_work(spans, at, rise):
             return None
