@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,15 @@ def test_uvx_runs_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["schema"].startswith("faulthound.verdict/")
+
+
+def test_every_package_is_typed(wheel: Path) -> None:
+    """A type checker reads the annotations of each installed package: py.typed is in it."""
+    names = zipfile.ZipFile(wheel).namelist()
+    packages = {name.partition("/")[0] for name in names if name.count("/") == 1 and name.endswith("/__init__.py")}
+
+    assert {"faulthound", "collectors", "analyzers", "service", "simulation"} == packages
+    assert {name.partition("/")[0] for name in names if name.endswith("/py.typed")} == packages
 
 
 def test_declared_interpreters_are_those_of_the_classifiers() -> None:
