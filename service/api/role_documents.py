@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from analyzers.model.doc import doc
 from service.api.problems import Problem
 from service.api.state import Service
-from service.roles.directory import Activity, Directory, Slot
+from service.roles.directory import Directory, RoleDocument, Slot
 from service.roles.watching import TooManyWatchers
 
 RETRY_SECONDS = 5.0
-
-
-class RoleDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance of a role. Instants are UTC seconds."""
-
-    role: Annotated[str, doc("The role.")]
-    instance: Annotated[str, doc("Which one of its role.")]
-    epoch: Annotated[int, doc("The number under which it registered; a replacement has a higher one.")]
-    process: Annotated[str, doc("The process that holds it.")]
-    attempt: Annotated[int, doc("The attempt of the job that it belongs to.")]
-    state: Annotated[
-        Literal["serving", "left", "fenced"],
-        doc("serving; left: it ended in order; fenced: refuse what it sends."),
-    ]
-    endpoints: Annotated[dict[str, str], doc("Where it is reached, by name.")]
-    weights: Annotated[int | None, doc("The version of the weights that it has; null: it said none.")]
-    phase: Annotated[str, doc("What it does now; empty: it did not say.")]
-    node: Annotated[str | None, doc("The node that it runs on; null: it did not say.")]
-    pid: Annotated[int | None, doc("Its process id, by its own word; null: it did not say.")]
-    activity: Annotated[Activity, doc("What it says that it does.")]
-    lease_seconds: Annotated[float, doc("After so long without a renewal another may replace it.")]
-    registered_at: Annotated[float, doc("When it registered under this epoch.")]
-    renewed_at: Annotated[float, doc("When it was last heard of.")]
-    version: Annotated[int, doc("The directory's version of its newest change that watchers see.")]
 
 
 class RoleLease(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,13 +80,15 @@ def install(app: FastAPI, routers: Iterable[APIRouter]) -> None:
 
 
 def _describe(document: dict[str, Any], routes: list[Route]) -> None:
-    """Add the schemas of the structs. An answer has all its fields, also those that a struct has a default for."""
+    """Add the schemas of the structs. An answer has all its fields, and so no defaults."""
     answers = [(route, route.answer) for route in routes if route.answer is not None]
     types = [answer for _, answer in answers]
     schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE, schema_hook=_of_model)
     for component in components.values():
         if "properties" in component:
             component["required"] = list(component["properties"])
+            for field in component["properties"].values():
+                field.pop("default", None)
     for (route, _), schema in zip(answers, schemas, strict=True):
         for method in route.methods or ():
             operation = document["paths"][route.path_format][method.lower()]

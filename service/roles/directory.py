@@ -42,7 +42,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     queue_depth: Annotated[int | None, doc("What is in the queue that it holds.")] = None
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
+class RoleDocument(msgspec.Struct, frozen=True, kw_only=True):
     """One instance of a role. Instants are UTC seconds."""
 
     role: Annotated[str, doc("The role: trainer, rollout, reward …")]
@@ -50,24 +50,25 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     epoch: Annotated[int, doc("The number under which it registered; a replacement has a higher one.")]
     process: Annotated[str, doc("The process that holds it.")]
     attempt: Annotated[int, doc("The attempt of the job that it belongs to.")] = 0
-    state: Annotated[State, doc("serving; left: it ended in order; fenced: it must not act any more.")] = "serving"
+    state: Annotated[State, doc("serving; left: it ended in order; fenced: refuse what it sends.")] = "serving"
     endpoints: Annotated[dict[str, str], doc("Where it is reached, by name.")] = {}
     weights: Annotated[int | None, doc("The version of the weights that it has; null: it said none.")] = None
-    first_weights: Annotated[int | None, doc("The version that it had first under this epoch; null: it said none.")] = (
-        None
-    )
-    worked: Annotated[
-        bool | None, doc("Whether a counter of its tokens or steps has grown under this epoch; null: it states none.")
-    ] = None
     phase: Annotated[str, doc("What it does now; empty: it did not say.")] = ""
     node: Annotated[str | None, doc("The node that it runs on; null: it did not say.")] = None
     pid: Annotated[int | None, doc("Its process id, by its own word; null: it did not say.")] = None
     activity: Annotated[Activity, doc("What it says that it does.")] = Activity()
-    lease_seconds: Annotated[float, doc("How long it may go without a renewal before another may replace it.")]
+    lease_seconds: Annotated[float, doc("After so long without a renewal another may replace it.")]
     registered_at: Annotated[float, doc("When it registered under this epoch.")]
     renewed_at: Annotated[float, doc("When it was last heard of.")]
     version: Annotated[int, doc("The directory's version of its newest change that watchers see.")] = 0
-    ended: Annotated[tuple[str, ...], doc("Processes that held it before and may not come back.")] = ()
+
+
+class Slot(RoleDocument, frozen=True, kw_only=True):
+    """An instance, with what only the service needs to know of it."""
+
+    first_weights: int | None = None  # that it had first under this epoch; None: it said none
+    worked: bool | None = None  # a counter of its tokens or steps has grown under this epoch; None: it states none
+    ended: tuple[str, ...] = ()  # processes that held it before and may not come back
 
 
 class Directory(msgspec.Struct, frozen=True, kw_only=True):
