@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain, pairwise
 from typing import BinaryIO, TypeVar
 
 import msgspec
@@ -132,8 +133,8 @@ def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     """Yield what the lines of a text report. ``of_machine``: it is a machine's log, in which only some lines are of a job."""
     reader = _Reader(input, of_machine=of_machine)
     number = 1
-    for lines in _chunks(input.stream):
-        yield from reader.take_all(number, lines)
+    for lines, after in pairwise(chain(_chunks(input.stream), [[b""]])):
+        yield from reader.take_all(number, lines, after[0])
         number += len(lines)
         if reader.full:
             break
@@ -170,8 +171,8 @@ class _Reader:
         """Whether something is going on, so that the next line counts whatever its words are."""
         return bool(self.job.open) or self.stacks.busy or self.kernel.busy or self.smi.busy or bool(self.wrapped)
 
-    def take_all(self, number: int, lines: list[bytes]) -> Iterator[Record]:
-        """Read the lines of a chunk, of which ``number`` is the first."""
+    def take_all(self, number: int, lines: list[bytes], after: bytes) -> Iterator[Record]:
+        """Read the lines of a chunk, of which ``number`` is the first. ``after``: the line that follows them."""
         blanked = b"\n".join(lines).translate(_BLANKED).split(b"\n")
         known, open_ = self._known, self.wants_next()
         for at, template in enumerate(blanked):
@@ -180,18 +181,19 @@ class _Reader:
                 mask, words = ALL, log_marks.TROUBLE
             elif not mask or (mask == LOSS and not self.job.lost):
                 continue
-            text = lines[at][:LINE_BYTES].decode(errors="replace").rstrip("\r")
+            text = _text(lines[at])
+            below = lines[at + 1] if at + 1 < len(lines) else after
             if (
                 not words
                 and mask & STEP
                 and not mask & (KERNEL | STACK | ATTEMPT)
                 and not self.job.lost
                 and "\r" not in text
-                and not (text.endswith("|") and step_lines.is_wrapped(text))
+                and not _is_broken(text, below)
             ):
                 self.late.add(number + at, text, is_number=not mask & NO_NUMBER)
                 continue
-            yield from self._take(number + at, text, mask, words)
+            yield from self._take(number + at, text, mask, words, below)
             open_ = self.wants_next()
             if self.full:
                 return
@@ -204,7 +206,7 @@ class _Reader:
     def _take_step(self, number: int, text: str) -> None:
         self.job.take(number, text, ())
 
-    def _take(self, number: int, text: str, mask: int, words: tuple[str, ...]) -> Iterator[Record]:
+    def _take(self, number: int, text: str, mask: int, words: tuple[str, ...], below: bytes) -> Iterator[Record]:
         self.at_line = number
         if self.wrapped and not self._goes_on(number, text):
             self._unwrap()
@@ -235,7 +237,7 @@ class _Reader:
             return
         if mask & ATTEMPT:
             self._note_attempt(number, text)
-        if mask & STEP and text.endswith("|") and step_lines.is_wrapped(text):
+        if mask & STEP and _is_broken(text, below):
             self.wrapped = [(number, text)]
             return
         if mask & STEP or self.job.quotes_texts:
@@ -336,6 +338,15 @@ class _Reader:
         if not may_begin and not self.stacks.is_open(line.stream):
             return False
         return self.stacks.feed(number, line.stream, line.text, line.rank)
+
+
+def _text(line: bytes) -> str:
+    return line[:LINE_BYTES].decode(errors="replace").rstrip("\r")
+
+
+def _is_broken(text: str, below: bytes) -> bool:
+    """Whether a step's line goes on in the line below it."""
+    return text.endswith("|") and step_lines.is_wrapped(text) and step_lines.goes_on(_text(below))
 
 
 def _is_bare(event: LogEvent, kinds: frozenset[str]) -> bool:

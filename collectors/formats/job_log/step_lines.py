@@ -167,8 +167,8 @@ def _megatron(text: str) -> Step | None:
 
 
 def is_wrapped(text: str) -> bool:
-    """Whether Megatron-LM's line goes on below: a terminal or a person broke it behind a bar."""
-    return text.rstrip().endswith("|") and "number of skipped" not in text and _MEGATRON.search(text) is not None
+    """Whether Megatron-LM's line may go on below, if it ends in a bar: a terminal or a person broke it there."""
+    return "number of skipped" not in text and _MEGATRON.search(text) is not None
 
 
 def goes_on(text: str) -> bool:
