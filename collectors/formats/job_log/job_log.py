@@ -158,7 +158,7 @@ class JobLog:
         self.phases = rl_steps.Phases()
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.TROUBLE, before: str = "") -> None:
-        """Read one line; ``before``: what a progress bar wrote on the same line and wiped off."""
+        """Read one line; ``before``: what a bar wrote on it and wiped off. Without ``words`` it came before what is open."""
         self.last_number = number
         trouble = bool(words) and _has(text, words)
         if "Timer " in text or "▶ " in text:
@@ -182,7 +182,7 @@ class JobLog:
         if lost and line.stream in self.lost and _has_number(line, step):
             self.no_number[line.stream].end()
             self.lost.discard(line.stream)
-        if not begins and line.stream not in self.open:
+        if not (words if line.stream in self.open else begins):
             return
         stream = self._stream(line.stream)
         self._read(without_endless_numbers(line), stream, words if trouble else ())

@@ -173,6 +173,21 @@ def test_steps_that_wait_are_read_as_if_they_had_not(templates: list[str]) -> No
     assert sorted(map(repr, late)) == sorted(map(repr, at_once))
 
 
+@pytest.mark.parametrize("step", ["[rank0]: step 4 loss 2.5", "[rank0]: iteration 4/ 9 | lm loss: 2.5 |"])
+def test_a_step_before_a_traceback_takes_nothing_from_it(step: str) -> None:
+    """A step that waits is read while the traceback below it is open, and belongs before it."""
+    lines = [
+        step,
+        "[rank0]: Traceback (most recent call last):",
+        '[rank0]:   File "/w/a.py", line 3, in f',
+        "[rank0]: KeyError: 1",
+    ]
+
+    (found,) = (record for record in read("\n".join(lines)) if isinstance(record, LogEvent))
+
+    assert (found.source, found.message) == ("all.log:2", "1")
+
+
 def test_no_word_of_trouble_is_a_number() -> None:
     """A word that is nothing but a number, once numbers are blanked, would have every line of a log read."""
     assert {word for shown, word in text_evidence._TROUBLE if not shown.strip("0 ")} == set()
