@@ -53,7 +53,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         yield from _named(gone, "gone", {"Z": EXITED, "X": EXITED}, "its process has exited (state {0.state})")
     known = _last_known(rows)
     stopped = {rank: row for rank, row in known.items() if row.state in _STOPPED}
-    if stopped and len(stopped) < max(2, len(topology.ranks)) and _others_ran(stopped, rows, topology, _STOPPED):
+    some = 0 < len(stopped) < max(2, len(topology.ranks))
+    if some and _read_again(stopped, rows) and _others_ran(stopped, rows, topology, _STOPPED):
         why = "its process is stopped (state {0.state}): it takes part in nothing until it is continued"
         yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
     if len(stopped) >= max(2, len(topology.ranks)) and all(row.state == "T" for row in stopped.values()):
@@ -76,6 +77,11 @@ def _last_known(rows: Mapping[int, Sequence[ProcessState]]) -> dict[int, Process
     instants = [row.at for row in newest.values() if row.boot_id is not None and row.at is not None]
     since = max(instants, default=0.0) - OUT_OF_DATE_SECONDS
     return {rank: row for rank, row in newest.items() if row.boot_id is None or (row.at or 0.0) >= since}
+
+
+def _read_again(stopped: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]]) -> bool:
+    """Whether an agent read one of them stopped twice: one look may fall into the moment in which all are stopped in turn."""
+    return any(row.boot_id is None or _so_before(row, rows[rank]) for rank, row in stopped.items())
 
 
 def _others_ran(
@@ -176,7 +182,7 @@ def _uninterruptible(
         blocked = {rank: row for rank, row in blocked.items() if rank not in storage}
     suspects = []
     for rank, row in sorted(blocked.items()):
-        twice = _blocked_before(row, rows[rank])
+        twice = _so_before(row, rows[rank])
         if not twice and _PAGES.search(row.wait_channel or ""):
             continue
         driver = _DRIVER.search(row.wait_channel or "") is not None
@@ -190,13 +196,13 @@ def _uninterruptible(
 
 def _came_out(row: ProcessState, rows: Sequence[ProcessState]) -> bool:
     """Whether a rank that was read uninterruptible once left with a code later: what is uninterruptible cannot leave."""
-    return rows[-1].exit_code is not None and not _blocked_before(row, rows)
+    return rows[-1].exit_code is not None and not _so_before(row, rows)
 
 
-def _blocked_before(row: ProcessState, rows: Sequence[ProcessState]) -> bool:
-    """Whether the table before this row has it blocked, too; two tables of one moment are one."""
+def _so_before(row: ProcessState, rows: Sequence[ProcessState]) -> bool:
+    """Whether the table before this row has it in the same state; two tables of one moment are one."""
     before = [other for other in rows if (other.at or 0.0) <= (row.at or 0.0) - SAME_LOOK_SECONDS]
-    return bool(before) and before[-1].state == "D"
+    return bool(before) and before[-1].state == row.state
 
 
 def _many(ranks: Mapping[int, ProcessState], topology: Topology) -> bool:

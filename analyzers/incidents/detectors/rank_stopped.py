@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.processes import STOPPED
+from analyzers.incidents.job_views.processes import SAME_SECONDS, STOPPED
 from analyzers.model.incident import Symptom
 
 HELD_SECONDS = 20.0
@@ -23,7 +23,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a hang for the ranks that all readings of twenty seconds found stopped or stuck."""
     del now
     processes = view.processes
-    long = [one for one in processes.held.values() if one.seconds >= HELD_SECONDS]
+    long = [one for one in processes.held.values() if one.seconds >= HELD_SECONDS - SAME_SECONDS]
     if not long or 1 < processes.alive <= sum(one.state == STOPPED for one in processes.held.values()):
         return
     newest = {one.node: one for one in sorted(long, key=lambda one: one.until) if one.state == STOPPED}

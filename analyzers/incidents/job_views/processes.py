@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import islice
 
@@ -125,14 +126,11 @@ class Processes:
     def ran_beside(self, one: Held) -> bool:
         """Whether another rank was read running while this one was stopped: else a person may have stopped all of them.
 
-        It ran for so long that this one, had it been continued, too, would have been read in between.
+        On its own node one agent reads both at the same instants. Elsewhere the other ran for so long that this one, had it been
+        continued, too, would have been read in between.
         """
         others = (process for rank, process in self.by_rank.items() if rank != one.rank and rank not in self.ended)
-        return self.alive < 2 or any(
-            _ran_during(process.ran_at, one)
-            and (process.stopped is None or process.stopped.until < one.until - READ_AGAIN_SECONDS)
-            for process in others
-        )
+        return self.alive < 2 or any(_ran_on_its_node(other, one) or _ran_elsewhere(other, one) for other in others)
 
     def place(self, placement: Placement, node: NodeView, received_at: float) -> None:
         """Apply a placement. A rank that is missing in a node's newer placement has ended."""
@@ -256,6 +254,19 @@ def _ran(ran_at: tuple[float, ...], at: float) -> tuple[float, ...]:
     return (*kept[1 - MOST_RAN :], at)
 
 
-def _ran_during(ran_at: tuple[float, ...], one: Held) -> bool:
-    beside = [at for at in ran_at if one.since + READ_AGAIN_SECONDS < at <= one.until]
-    return bool(beside) and beside[-1] - beside[0] >= one.apart - SAME_SECONDS
+def _ran_on_its_node(other: Process, one: Held) -> bool:
+    """Whether a rank that the same agent reads ran on, and was not stopped in between as far as it was read."""
+    stopped_until = other.stopped.until if other.stopped is not None else -math.inf
+    return other.node == one.node and stopped_until < one.since - READ_AGAIN_SECONDS and bool(_readings(other, one))
+
+
+def _ran_elsewhere(other: Process, one: Held) -> bool:
+    beside = _readings(other, one)
+    stopped_until = other.stopped.until if other.stopped is not None else -math.inf
+    ran_on = stopped_until < one.until - READ_AGAIN_SECONDS
+    return ran_on and bool(beside) and beside[-1] - beside[0] >= one.apart - SAME_SECONDS
+
+
+def _readings(other: Process, one: Held) -> list[float]:
+    """Return when a rank was read running while another was stopped; one that is stopped with it may be so a little later."""
+    return [at for at in other.ran_at if one.since + READ_AGAIN_SECONDS < at <= one.until]

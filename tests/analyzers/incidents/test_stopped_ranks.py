@@ -65,6 +65,58 @@ def said(spans: Sequence[Sequence[Span]], late: Sequence[float], phases: Sequenc
     return shown, named
 
 
+def told(spans: Sequence[Sequence[Span]], phase: float) -> list[tuple[float, tuple[int, ...]]]:
+    """Return when which ranks of one node are told, where its agent reads as it does: states each ten seconds, stops sooner."""
+    view, found = JobView("run", 0, load()), list[tuple[float, tuple[int, ...]]]()
+    stopped, told_at = dict.fromkeys(range(len(spans)), False), dict.fromkeys(range(len(spans)), 0.0)
+    for turn in range(int(UNTIL)):
+        at, rows = turn + phase, list[Record]()
+        for rank, own in enumerate(spans):
+            held = any(begin <= at < end for begin, end in own)
+            if turn % 10 == 0 or held != stopped[rank] or (held and at - told_at[rank] >= 5.0):
+                stopped[rank], told_at[rank] = held, at
+                rows.append(
+                    ProcessState(
+                        source="process", node="n0", boot_id="b", job="run", attempt=0, rank=rank, pid=100 + rank,
+                        state="T" if held else "S", at=START + at, started_at=START - 60.0,
+                    )
+                )  # fmt: skip
+        if rows:
+            received = START + at + 0.5
+            batch = Received(sequence=turn + 1, received_at=received, sent_at=received, node="n0", records=tuple(rows))
+            view.take(batch, batch.records)
+            symptoms = find_symptoms(view, received)
+            found += [(at + 0.5, one.ranks) for one in symptoms if one.detector == "rank_stopped"]
+    return found
+
+
+@pytest.mark.parametrize("phase", [0.1, 0.9])
+@pytest.mark.parametrize("begins", range(100, 110))
+def test_a_stop_of_half_a_minute_is_told_while_there_is_time_to_look(begins: int, phase: float) -> None:
+    """Of one rank beside others of its node; a look at the stacks and a verdict take seven seconds more."""
+    spans: list[list[Span]] = [[], [(float(begins), begins + 30.0)], []]
+
+    found = told(spans, phase)
+
+    assert {ranks for _, ranks in found} == {(1,)}
+    assert found[0][0] <= begins + 25.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_job_of_one_node_that_its_owner_stops_and_continues_names_nobody(seed: int) -> None:
+    """One process after the other, several times, with runs in between that are shorter than the time between two readings."""
+    noise = random.Random(seed)
+    spans: list[list[Span]] = [[] for _ in range(RANKS)]
+    at = noise.uniform(60.0, 90.0)
+    while at < UNTIL - 30.0:
+        end = at + noise.uniform(3.0, 40.0)
+        for rank in range(RANKS):
+            spans[rank].append((at + noise.uniform(0.0, 0.9), end + noise.uniform(0.0, 0.9)))
+        at = end + noise.uniform(1.0, 9.0)
+
+    assert told(spans, noise.uniform(0.0, 0.9)) == []
+
+
 @pytest.mark.parametrize(("late", "phase"), [(0.0, 0.0), (14.0, 4.0), (22.0, 9.0), (45.0, 4.0)])
 def test_a_stopped_rank_is_found_however_late_its_agent_is(late: float, phase: float) -> None:
     """Its agent reads every ten seconds, and what it read always comes so much later."""
@@ -74,7 +126,7 @@ def test_a_stopped_rank_is_found_however_late_its_agent_is(late: float, phase: f
     assert said(stopped, (0.0, late), (0.0, phase))[0] == {5}
 
 
-@pytest.mark.parametrize("seed", [1, 5, 24, 27, 38, 50])
+@pytest.mark.parametrize("seed", [1, 5, 24, 27, 38, 50, 60, 95])
 def test_a_job_that_its_owner_stops_and_continues_names_nobody(seed: int) -> None:
     """Once or several times, with short runs in between, while one agent is late."""
     noise = random.Random(seed)
