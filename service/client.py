@@ -51,7 +51,7 @@ class RequestRefused(UserError):
         return self.status in PASSING
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One event of the stream."""
 
     sequence: int
@@ -138,7 +138,7 @@ class Connection:
 
     def events(
         self, after: int | None, wait_seconds: float | None = None, job: str | None = None
-    ) -> Generator[tuple[int | None, Event | None], None, None]:
+    ) -> Generator[tuple[int | None, StreamEvent | None], None, None]:
         """Yield (place, event) until the service ends the stream; the first pair, and heartbeats, have no event."""
         import httpx
         from httpx_sse import EventSource
@@ -200,7 +200,7 @@ class Connection:
         raise RequestRefused(detail, answer.status_code)
 
 
-class Patience:
+class ServicePatience:
     """Waits while the service is away, longer each time; reports once that it is away and once that it answers again."""
 
     failures = (Unreachable, RequestRefused)  # what ``away`` takes
@@ -297,9 +297,9 @@ def _trusted(ca_file: Path | None) -> ssl.SSLContext | bool:
         ) from None
 
 
-def _event(data: str) -> Event | None:
+def _event(data: str) -> StreamEvent | None:
     try:
-        return msgspec.json.decode(data, type=Event) if data else None
+        return msgspec.json.decode(data, type=StreamEvent) if data else None
     except msgspec.DecodeError:  # a later version of the service sends other documents
         return None
 

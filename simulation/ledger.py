@@ -19,7 +19,7 @@ PARTS = tuple(Part(send, offset) for offset in (-1, 1) for send in (True, False)
 _WITHIN_STAGE = frozenset({"tp", "dp", "ep"})
 
 
-class Line(NamedTuple):
+class LedgerLine(NamedTuple):
     """One recorder entry of a program; what is text is a place in the rank's string table."""
 
     position: int  # of the operation in the program; -1: it lingers from before
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 class Ledger:
     """A program's entries and the strings that its ranks share; ``before`` counts the recorder's earlier entries."""
 
-    lines: list[Line]
+    lines: list[LedgerLine]
     strings: tuple[str, ...]
     before: int
     columns: dict[tuple[int, int], dict[str, bytes]] = field(default_factory=dict)  # by slice of the lines
@@ -67,7 +67,7 @@ class _LineWriter:
     def __init__(self, program: Program, version: str, first: int) -> None:
         self.old = version == "2.4"
         self.places: dict[str, int] = {}
-        self.lines: list[Line] = []
+        self.lines: list[LedgerLine] = []
         self.collective, self.p2p = first_numbers(program.stage, first)
         self.op_id = [c + p for c, p in zip(self.collective, self.p2p, strict=True)]
 
@@ -80,7 +80,7 @@ class _LineWriter:
         for number in range(count):
             old = self.collective[dimension] - 400 + number
             texts = self.place("nccl:all_reduce"), size, size, self.place("Float")
-            self.lines.append(Line(-1, dimension, *texts, old, 0, old, False, True))
+            self.lines.append(LedgerLine(-1, dimension, *texts, old, 0, old, False, True))
 
     def collective_line(self, index: int, operation: Operation) -> None:
         dimension = DIMENSIONS.index(operation.dimension)
@@ -107,7 +107,9 @@ class _LineWriter:
             OWN - 1 if size == "[[0]]" else self.place(size) for size in (operation.sizes_in, operation.sizes_out)
         )
         numbers = self.collective[place], self.p2p[place], self.op_id[place]
-        self.lines.append(Line(index, place, name, into, out, self.place(operation.dtype), *numbers, is_p2p, watched))
+        self.lines.append(
+            LedgerLine(index, place, name, into, out, self.place(operation.dtype), *numbers, is_p2p, watched)
+        )
 
 
 def first_numbers(stage: int, first: int) -> tuple[list[int], list[int]]:

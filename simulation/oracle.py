@@ -27,7 +27,7 @@ MASKED = "masked by another culprit"
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class ExpectedAnswer:
     """``ranks``: the culprits that an answer must contain; ``decided``: it must name them and no innocent rank.
 
     ``guilty``: every rank that failed, masked or not. ``evictable``: whose machine may be replaced. ``instead``: innocent
@@ -43,7 +43,7 @@ class Truth:
     instead: frozenset[int] = NO_RANKS
 
 
-def judge(played: Played) -> Truth:
+def judge(played: Played) -> ExpectedAnswer:
     """Say what the recorded dumps determine."""
     truth, missing = _judge(played), played.recordings[-1].without
     innocent = missing - {fault.rank for fault in played.scenario.faults}
@@ -63,19 +63,19 @@ def _instead(snapshot: Snapshot, culprit: int) -> frozenset[int]:
     return snapshot.missing_and_awaited() if (beside | snapshot.reach(culprit)) & missing else NO_RANKS
 
 
-def _judge(played: Played) -> Truth:
+def _judge(played: Played) -> ExpectedAnswer:
     kind, faults = played.scenario.kind, played.scenario.faults
     if kind in HEALTHY:
-        return Truth(NO_RANKS, True, "healthy", NO_RANKS, NO_RANKS, frozenset({"none", "unknown"}))
+        return ExpectedAnswer(NO_RANKS, True, "healthy", NO_RANKS, NO_RANKS, frozenset({"none", "unknown"}))
     if kind == "outside":
-        return Truth(
+        return ExpectedAnswer(
             NO_RANKS, True, "nothing is outstanding", NO_RANKS, NO_RANKS, frozenset({"storage", "unknown", "none"})
         )
     snapshot = Snapshot(played.trace, played.recordings[-1])
     if kind == "network":
         fault = faults[0]
         members = frozenset({fault.rank}.union(peer for peer, _ in snapshot.counterparts(fault.rank, fault.index)))
-        return Truth(members, False, "every member entered, nothing ended", members, NO_RANKS, ANY)
+        return ExpectedAnswer(members, False, "every member entered, nothing ended", members, NO_RANKS, ANY)
     if kind in ("operation", "size", "skip", "deadlock"):
         return _mismatch(snapshot, faults[0])
     guilty = frozenset(fault.rank for fault in faults)
@@ -83,7 +83,7 @@ def _judge(played: Played) -> Truth:
     free = frozenset(rank for rank, doubt in doubts.items() if doubt != MASKED)
     open_doubts = sorted({doubts[rank] for rank in free} - {""}) if free else ["each masks the other"]
     reason = "; ".join(open_doubts)
-    return Truth(free, not reason, reason, guilty, guilty, ANY if reason else frozenset({"machine"}))
+    return ExpectedAnswer(free, not reason, reason, guilty, guilty, ANY if reason else frozenset({"machine"}))
 
 
 def _doubt(snapshot: Snapshot, fault: Fault, guilty: frozenset[int]) -> str:
@@ -124,22 +124,22 @@ def _lost(snapshot: Snapshot, culprit: int) -> list[int]:
     return [index for index in range(start, len(trace.done[culprit])) if trace.done[culprit][index] != NEVER]
 
 
-def _mismatch(snapshot: Snapshot, fault: Fault) -> Truth:
+def _mismatch(snapshot: Snapshot, fault: Fault) -> ExpectedAnswer:
     """A rank runs another program than its peers: the dumps must show its operation beside two that agree."""
     culprit, code = frozenset({fault.rank}), frozenset({"code"})
     if fault.kind == "deadlock":
-        return Truth(culprit, False, "waits form a circle", culprit, NO_RANKS, code)
+        return ExpectedAnswer(culprit, False, "waits form a circle", culprit, NO_RANKS, code)
     stage = snapshot.job.stages[snapshot.job.programs[fault.rank].stage]
     key = (stage.operations[fault.index].dimension, None, stage.nth[fault.index])
     place = snapshot.job.programs[fault.rank].places.get(key, -1)
     if not snapshot.launched(fault.rank, place):
-        return Truth(culprit, False, "its peers wait for it and it for them", culprit, NO_RANKS, ANY)
+        return ExpectedAnswer(culprit, False, "its peers wait for it and it for them", culprit, NO_RANKS, ANY)
     peers = list(snapshot.counterparts(fault.rank, place))
     if len(peers) == 1 and peers[0][0] not in snapshot.recording.without:
-        return Truth(culprit | {peers[0][0]}, False, "two members disagree", culprit, NO_RANKS, code)
+        return ExpectedAnswer(culprit | {peers[0][0]}, False, "two members disagree", culprit, NO_RANKS, code)
     shown = sum(peer not in snapshot.recording.without and snapshot.launched(peer, at) for peer, at in peers)
     if snapshot.missing_and_awaited():
-        return Truth(culprit, False, "a rank without a dump is awaited too", culprit, NO_RANKS, ANY)
+        return ExpectedAnswer(culprit, False, "a rank without a dump is awaited too", culprit, NO_RANKS, ANY)
     if shown < 2 or fault.rank in snapshot.recording.without:
-        return Truth(culprit, False, "too few dumps show the operation", culprit, NO_RANKS, ANY)
-    return Truth(culprit, True, "", culprit, NO_RANKS, code)
+        return ExpectedAnswer(culprit, False, "too few dumps show the operation", culprit, NO_RANKS, ANY)
+    return ExpectedAnswer(culprit, True, "", culprit, NO_RANKS, code)

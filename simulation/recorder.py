@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from collectors.records import FlightRecorderDump, Group, Members
 from simulation.execution import NEVER, Job, Trace
-from simulation.ledger import DIMENSIONS, Ledger, Line, first_numbers, own_strings, write_ledger
+from simulation.ledger import DIMENSIONS, Ledger, LedgerLine, first_numbers, own_strings, write_ledger
 from simulation.programs import DESCRIPTIONS
 
 EPOCH_NS = 1_763_000_000_000_000_000
@@ -88,7 +88,7 @@ def _dump(trace: Trace, recording: Recording, ledger: Ledger, rank: int, members
     )
 
 
-def _unfinished(line: Line, ends: list[int]) -> bool:
+def _unfinished(line: LedgerLine, ends: list[int]) -> bool:
     return not line.watched or line.position < 0 or ends[line.position] == NEVER
 
 
@@ -113,7 +113,7 @@ def _written(trace: Trace, ledger: Ledger, rank: int, at_ns: int) -> int:
     )
 
 
-def _shared(job: Job, rank: int, lines: list[Line], record_ids: range | list[int]) -> dict[str, bytes]:
+def _shared(job: Job, rank: int, lines: list[LedgerLine], record_ids: range | list[int]) -> dict[str, bytes]:
     """Fill the columns that are the same on every rank of a program."""
     place_of = {dimension: place for place, dimension in enumerate(_own_dimensions(job, rank))}
     columns = {
@@ -126,7 +126,9 @@ def _shared(job: Job, rank: int, lines: list[Line], record_ids: range | list[int
     return columns
 
 
-def _states(trace: Trace, recording: Recording, rank: int, lines: list[Line], ends: list[int]) -> dict[str, bytes]:
+def _states(
+    trace: Trace, recording: Recording, rank: int, lines: list[LedgerLine], ends: list[int]
+) -> dict[str, bytes]:
     created, ready, at_ns = trace.created[rank], trace.ready[rank], recording.dumped_at_ns[rank]
     lost_from = trace.lost_from.get(rank, len(ends))
     seen = [line.watched and line.position >= 0 for line in lines]
@@ -148,7 +150,7 @@ def _states(trace: Trace, recording: Recording, rank: int, lines: list[Line], en
     }
 
 
-def _places(job: Job, rank: int, lines: list[Line]) -> dict[str, bytes]:
+def _places(job: Job, rank: int, lines: list[LedgerLine]) -> dict[str, bytes]:
     """Give each line its group's rank-local number, which is also its key in the status."""
     own = [number for number, dimension in enumerate(DIMENSIONS) if dimension in job.groups.of[rank]]
     place = {number: index for index, number in enumerate(own)}

@@ -36,7 +36,7 @@ _TRAINERS = ("stopped_trainer", "hung_trainer")
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class RoleFault:
     """What is wrong, since when. ``instance`` or ``node`` empty: no one instance or machine is."""
 
     kind: str
@@ -47,7 +47,7 @@ class Truth:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RoleLayout:
     """A job's instances: half of the GPUs train, on nodes of eight; two engines a node generate."""
 
     gpus: int
@@ -74,7 +74,7 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Step:
+class RoleStep:
     """One step: columns by segment, and when each part of it begins. Instants are seconds after the job's beginning."""
 
     number: int
@@ -97,14 +97,14 @@ class RlJob:
     heard: bool = True  # the instances have a client: phases, waits, heartbeats
     followed: bool = True  # agents see processes
     one_step_off: bool = False
-    shape: Shape = field(init=False)
-    truth: Truth = field(init=False)
-    steps: list[Step] = field(default_factory=list)
+    shape: RoleLayout = field(init=False)
+    truth: RoleFault = field(init=False)
+    steps: list[RoleStep] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Draw the first step, and where a fault strikes."""
         self.random = np.random.default_rng([self.seed, self.gpus])
-        self.shape, self.truth = Shape(self.gpus), Truth("healthy")
+        self.shape, self.truth = RoleLayout(self.gpus), RoleFault("healthy")
         self.train_seconds = float(self.random.uniform(90, 280))
         self.sync_seconds = float(self.random.uniform(6, 70))
         self.switch_seconds = float(self.random.uniform(5, 60))
@@ -133,7 +133,7 @@ class RlJob:
         before = np.concatenate([[0.0], until])[first]
         ends = np.minimum(until - before[whose], TAIL_SECONDS - 1.0)
         starts = np.minimum(until - lengths - before[whose], TAIL_SECONDS - 1.0)
-        step = Step(
+        step = RoleStep(
             len(self.steps), begin,
             {
                 "sequence": whose, "kind": kind, "start": begin + starts, "end": begin + ends,
@@ -144,7 +144,7 @@ class RlJob:
         self.steps.append(step)
         self._finish(step)
 
-    def _finish(self, step: Step, slow: int = -1, since: float = _NEVER) -> None:
+    def _finish(self, step: RoleStep, slow: int = -1, since: float = _NEVER) -> None:
         """Find when each engine, each score and the step itself end."""
         counts, table = self.shape.counts, step.segments
         last = np.full(counts["rollout"] * GROUP, step.begin)
@@ -175,7 +175,7 @@ class RlJob:
         while self.steps[-1].end < until:
             self._add(self.steps[-1].end)
 
-    def _strike(self, step: Step) -> Truth:
+    def _strike(self, step: RoleStep) -> RoleFault:
         """Edit the step from an instant in it on, and say what is true then."""
         counts, kind, random = self.shape.counts, self.kind, self.random
         span = {"slow_reward": (0.05, 0.3), "lost_future": (0.1, 0.5)}.get(kind, (0.05, 0.7))
@@ -192,7 +192,7 @@ class RlJob:
         if kind in ("dead_engine", "killed_rollout"):
             busy = np.unique(table["engine"][(table["kind"] == DECODE) & (table["start"] <= at) & (table["end"] > at)])
             number = int(random.choice(busy)) if len(busy) else number
-        truth = Truth(kind, role, str(number), self.shape.node(role, str(number)), at)
+        truth = RoleFault(kind, role, str(number), self.shape.node(role, str(number)), at)
         engine = 2 * number if kind == "out_of_memory" else number  # an engine beside the reward that leaks
         if kind in ("dead_engine", "killed_rollout", "out_of_memory"):
             self._hold(step, (table["engine"] == engine), at)
@@ -213,7 +213,7 @@ class RlJob:
             truth = replace(truth, instance="", node="")
         return replace(truth, node="") if kind == "out_of_memory" else truth  # no machine is at fault
 
-    def _hold(self, step: Step, on: Any, at: float) -> None:
+    def _hold(self, step: RoleStep, on: Any, at: float) -> None:
         """These segments never end if they have not by then; what follows on them never begins."""
         table = step.segments
         stuck = on & (table["end"] > at)
@@ -227,7 +227,7 @@ class RlJob:
 
     # -- what is stated of it ---------------------------------------------------------------------------------------
 
-    def step_at(self, at: float) -> Step:
+    def step_at(self, at: float) -> RoleStep:
         """Return the step that an instant is in; the first before it begins."""
         return next((step for step in reversed(self.steps) if step.begin <= at), self.steps[0])
 
@@ -264,13 +264,13 @@ class RlJob:
                 said = {"steps_total": self._minibatches(step, at)}
             yield from self._stated(role, instance, step, at, said)
 
-    def _minibatches(self, step: Step, at: float) -> int:
+    def _minibatches(self, step: RoleStep, at: float) -> int:
         begin = step.begin if self.one_step_off else step.ready
         until = min(at, self.truth.at) if self.truth.kind in _TRAINERS else at
         share = min(max(until - begin, 0.0) / self.train_seconds, 1.0) if begin < _NEVER else 0.0
         return 16 * step.number + int(16 * share)
 
-    def _phase(self, role: str, instance: str, step: Step, at: float) -> tuple[str, float, str | None]:
+    def _phase(self, role: str, instance: str, step: RoleStep, at: float) -> tuple[str, float, str | None]:
         """Return phase, since when, and what it waits for."""
         if at < step.begin:
             return "warm_up", 0.0, None
@@ -288,7 +288,7 @@ class RlJob:
             return "wait", step.begin, "rollout 0" if lost else "rollout" if at < step.ready else "trainer"
         return ("score" if role == "reward" else "tool"), step.begin, None
 
-    def _syncs(self, role: str, instance: str, step: Step, at: float) -> tuple[str, float, str | None]:
+    def _syncs(self, role: str, instance: str, step: RoleStep, at: float) -> tuple[str, float, str | None]:
         switched = step.sync + self.switch_seconds
         if at < switched:
             return "context_switch", step.sync, None
@@ -297,7 +297,7 @@ class RlJob:
         since = switched + self.sync_seconds
         return ("generate", since, None) if role == "rollout" else ("wait", since, "queue:experience")
 
-    def _goes_on(self, role: str, instance: str, step: Step, at: float) -> bool:
+    def _goes_on(self, role: str, instance: str, step: RoleStep, at: float) -> bool:
         """Whether it has the weights that one other instance never gets."""
         hit = self.truth.kind == "sync_point_to_point" and (role, instance) != (self.truth.role, self.truth.instance)
         return hit and at > step.sync + self.switch_seconds + self.sync_seconds
@@ -313,7 +313,7 @@ class RlJob:
         leaks = self.truth.kind == "out_of_memory"
         return leaks and (role, instance) == ("rollout", str(2 * int(self.truth.instance)))
 
-    def _stated(self, role: str, instance: str, step: Step, at: float, said: dict[str, Any]) -> Iterator[RoleState]:
+    def _stated(self, role: str, instance: str, step: RoleStep, at: float, said: dict[str, Any]) -> Iterator[RoleState]:
         gone, node = self._is(role, instance, at), self.shape.node(role, instance)
         whose: dict[str, Any] = {"job": "rl", "attempt": 1, "role": role, "instance": instance, "node": node}
         whose |= {"at": BEGAN_AT + at, "received_at": BEGAN_AT + at + 1}

@@ -15,14 +15,14 @@ Probability = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 
 
-class Sign(msgspec.Struct, frozen=True, kw_only=True):
+class Likelihoods(msgspec.Struct, frozen=True, kw_only=True):
     """How often one thing is seen of a faulty machine, and of a healthy one."""
 
     faulty: Probability
     healthy: Probability
 
 
-class BurnIn(Sign, frozen=True, kw_only=True):
+class BurnIn(Likelihoods, frozen=True, kw_only=True):
     """A failure under load, and what else ends a burn-in."""
 
     hours: Positive
@@ -36,7 +36,7 @@ class Prior(msgspec.Struct, frozen=True, kw_only=True):
     most_named: Probability
 
 
-class Restart(msgspec.Struct, frozen=True, kw_only=True):
+class RestartOdds(msgspec.Struct, frozen=True, kw_only=True):
     """What a restart shows of the cause by itself: some jobs fail again the same way though their fault has left."""
 
     relapses: Probability
@@ -56,7 +56,7 @@ class Offender(msgspec.Struct, frozen=True, kw_only=True):
     days: Positive
 
 
-class Rate(msgspec.Struct, frozen=True, kw_only=True):
+class PriorRate(msgspec.Struct, frozen=True, kw_only=True):
     """What is believed of the rate of failures before the fleet has a history: so many in so many node-days."""
 
     failures: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -76,13 +76,13 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of conviction.toml."""
 
     prior: Prior
-    restart: Restart
-    recurrence: Sign
-    probe: Sign
+    restart: RestartOdds
+    recurrence: Likelihoods
+    probe: Likelihoods
     burn_in: BurnIn
     memory: Memory
     offender: Offender
-    rate: Rate
+    rate: PriorRate
     ladder: Ladder
     cures: float = 0.0  # the share of faults that a plain restart cures: of plan.toml
 

@@ -37,7 +37,7 @@ class PhaseRule(msgspec.Struct, frozen=True, kw_only=True):
     works: bool = False
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class RoleBounds(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of every role; role_rules.toml explains them."""
 
     heartbeat_seconds: Seconds = 45
@@ -59,7 +59,7 @@ class RoleRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     role: dict[str, RoleRule] = {}
     phase: dict[str, PhaseRule] = {}
-    bounds: Bounds = Bounds()
+    bounds: RoleBounds = RoleBounds()
 
     @cached_property
     def _roles(self) -> dict[str, str]:

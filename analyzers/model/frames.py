@@ -61,7 +61,7 @@ class _Rule:
 
 
 @dataclass
-class Rules:
+class FrameRules:
     """The rules of a knowledge value, with what was already decided about each frame."""
 
     rules: tuple[_Rule, ...]
@@ -69,7 +69,7 @@ class Rules:
     _known: dict[tuple[str, str], tuple[_Rule | None, _Rule | None, bool, str]] = field(default_factory=dict)
 
     @classmethod
-    def from_knowledge(cls, knowledge: Knowledge) -> Rules:
+    def from_knowledge(cls, knowledge: Knowledge) -> FrameRules:
         """Compile the rules of the ``stacks`` table."""
         table = knowledge.table("stacks")
         return cls(tuple(_compiled(row) for row in table.get("rule", ())), table.get("limits", {}))
@@ -168,7 +168,7 @@ def shown(frame: Frame) -> str:
     return f"{frame.function} ({where})" if where else frame.function
 
 
-def training_thread(dump: StackDump, rules: Rules) -> Thread | None:
+def training_thread(dump: StackDump, rules: FrameRules) -> Thread | None:
     """Choose the thread that trains: the main one, or the autograd thread that the main one waits for."""
     main = next((thread for thread in dump.threads if thread.main), None)
     main = main or max(dump.threads, key=lambda thread: len(thread.frames), default=None)

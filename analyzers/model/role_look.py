@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from analyzers.knowledge.role_rules import Bounds, RoleRules
+from analyzers.knowledge.role_rules import RoleBounds, RoleRules
 from analyzers.model.role_instances import Instance, Seat, serving
 from analyzers.model.role_silence import NOT_SEEN, Seen, Silence
-from analyzers.model.role_waits import Waits
+from analyzers.model.role_waits import RoleWaits
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,15 @@ class Look:
     now: float
     rules: RoleRules
     seen: Mapping[Seat, Seen]
-    waits: Waits = field(init=False)
+    waits: RoleWaits = field(init=False)
     silence: Silence = field(init=False)
 
     def __post_init__(self) -> None:
-        self.waits = Waits(self.instances, self.rules, self.now)
+        self.waits = RoleWaits(self.instances, self.rules, self.now)
         self.silence = Silence(list(serving(self.instances)), self.waits.waiting, self.bounds, self.seen)
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> RoleBounds:
         """Return the bounds of every role."""
         return self.rules.bounds
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzers.knowledge.role_rules import Bounds, RoleRules
+from analyzers.knowledge.role_rules import RoleBounds, RoleRules
 from analyzers.model.role_instances import Instance, Seat
 
 LEASES = 1.5  # without a heartbeat: one that renews each minute is heard more seldom
@@ -41,7 +41,7 @@ class Silence:
 
     every: Sequence[Instance]
     waiting: Sequence[Instance]
-    bounds: Bounds
+    bounds: RoleBounds
     seen: Mapping[Seat, Seen] = field(default_factory=dict)
     seconds: dict[Seat, float] = field(default_factory=dict)
 

@@ -19,7 +19,7 @@ _Edge = tuple[str, int | None]  # what is waited for, and the version of the wei
 
 
 @dataclass
-class Waits:
+class RoleWaits:
     """The waits of a job's instances at one instant."""
 
     instances: Mapping[Seat, Instance]

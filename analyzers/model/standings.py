@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.frames import NETWORK_CALL, Duty, Rules, normal, shown, training_thread
+from analyzers.model.frames import NETWORK_CALL, Duty, FrameRules, normal, shown, training_thread
 from analyzers.model.processes import Owners
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
@@ -60,13 +60,13 @@ class Standing:
         return f"{self.duty} {self.operation}".strip()
 
 
-def standings(window: Window, topology: Topology, rules: Rules) -> dict[int, Standing]:
+def standings(window: Window, topology: Topology, rules: FrameRules) -> dict[int, Standing]:
     """Return where each rank stands, by rank."""
     by_rank = _by_rank(window, topology)
     return {rank: _standing(rank, by_rank[rank], topology, rules) for rank in sorted(by_rank)}
 
 
-def histories(window: Window, topology: Topology, rules: Rules) -> Callable[[int], tuple[Observation, ...]]:
+def histories(window: Window, topology: Topology, rules: FrameRules) -> Callable[[int], tuple[Observation, ...]]:
     """Return a function from a rank to the stacks of its training process, oldest first."""
     by_rank = _by_rank(window, topology)
 
@@ -129,7 +129,7 @@ class Observation:
     duty: Duty
 
     @classmethod
-    def from_dump(cls, dump: StackDump, rules: Rules) -> Observation:
+    def from_dump(cls, dump: StackDump, rules: FrameRules) -> Observation:
         """Find the training thread of a dump."""
         thread = training_thread(dump, rules)
         return cls(dump, thread, rules.duty(thread.frames) if thread else Duty())
@@ -147,7 +147,7 @@ def _order(one: Observation) -> tuple[float, str, int]:
     return (at, path, int(place)) if place.isdigit() else (at, source, 0)
 
 
-def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: Rules) -> Standing:
+def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: FrameRules) -> Standing:
     trainers, helpers = _split([Observation.from_dump(dump, rules) for dump in dumps])
     newest = trainers[-1]
     frames, duty = newest.frames, newest.duty
@@ -227,12 +227,12 @@ def _main_pid(candidates: Sequence[Observation]) -> int | None:
     return min((dump.pid for dump in known if dump.pid is not None), default=None)
 
 
-def place_of(frames: Sequence[Frame], rules: Rules) -> str:
+def place_of(frames: Sequence[Frame], rules: FrameRules) -> str:
     """Write where a thread is, for people: as ``Standing.where``."""
     return _shown(frames, rules, rules.duty(frames).function)
 
 
-def _shown(frames: Sequence[Frame], rules: Rules, function: str) -> str:
+def _shown(frames: Sequence[Frame], rules: FrameRules, function: str) -> str:
     """Write the user's own line, what it called, and the frame that decides if that is another, inside or around."""
     user = rules.user_frame(frames)
     if user is None:
@@ -283,7 +283,7 @@ class StackGroup:
 
 def stack_groups(window: Window, topology: Topology, knowledge: Knowledge) -> tuple[StackGroup, ...]:
     """Group all ranks by their normalised stack, largest first: what a report shows."""
-    return grouped(standings(window, topology, Rules.from_knowledge(knowledge)).values())
+    return grouped(standings(window, topology, FrameRules.from_knowledge(knowledge)).values())
 
 
 def grouped(found: Iterable[Standing]) -> tuple[StackGroup, ...]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.frames import Rules
+from analyzers.model.frames import FrameRules
 from analyzers.model.rings import ring_values
 from analyzers.model.standings import Observation
 from analyzers.verdict.pauses import Pauses
@@ -26,7 +26,7 @@ class SaveDetector:
     """The rules by which a save is recognised."""
 
     def __init__(self, knowledge: Knowledge) -> None:
-        self._rules, self._pauses = Rules.from_knowledge(knowledge), Pauses.from_knowledge(knowledge)
+        self._rules, self._pauses = FrameRules.from_knowledge(knowledge), Pauses.from_knowledge(knowledge)
 
     def since(self, records: Iterable[Record], now: float) -> float | None:
         """Return since when the last of the saving ranks is known to save; None: no rank does.

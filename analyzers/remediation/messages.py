@@ -26,7 +26,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+class UnderClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A request under a claim, with its fencing token."""
 
     id: str
@@ -58,23 +58,23 @@ class Take(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 60.0
 
 
-class Heartbeat(ClaimRequest, frozen=True, kw_only=True):
+class Heartbeat(UnderClaim, frozen=True, kw_only=True):
     """The claimant is alive and renews its lease."""
 
     seconds: float = 60.0
 
 
-class Begin(ClaimRequest, frozen=True, kw_only=True):
+class Begin(UnderClaim, frozen=True, kw_only=True):
     """The claimant is about to act: the last moment at which a guard can stop it."""
 
 
-class Complete(ClaimRequest, frozen=True, kw_only=True):
+class Complete(UnderClaim, frozen=True, kw_only=True):
     """It is done, or undone: read back and verified by the claimant."""
 
     did: dict[str, Any] = {}
 
 
-class Fail(ClaimRequest, frozen=True, kw_only=True):
+class Fail(UnderClaim, frozen=True, kw_only=True):
     """It failed. ``did``: what was done before, to be undone."""
 
     reason: str

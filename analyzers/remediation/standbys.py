@@ -10,7 +10,7 @@ import math
 
 import msgspec
 
-from analyzers.knowledge.convictions import Rate
+from analyzers.knowledge.convictions import PriorRate
 
 MOST_NODES = 1_000_000
 MOST_FAILURES = 100_000
@@ -27,7 +27,7 @@ class FleetRate(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-def estimate_rate(failures: int, node_days: float, prior: Rate) -> FleetRate:
+def estimate_rate(failures: int, node_days: float, prior: PriorRate) -> FleetRate:
     """Return the rate of a history: failures that took a node out, and the node-days in which they were counted."""
     if not 0 <= failures <= MOST_FAILURES:
         raise ValueError(f"failures = {failures} is not between 0 and {MOST_FAILURES:,}: count them again")

@@ -258,7 +258,7 @@ def _fail(transition: Transition, event: messages.Fail) -> None:
 def _held(
     transition: Transition,
     one: Remediation,
-    event: messages.ClaimRequest,
+    event: messages.UnderClaim,
 ) -> Claim:
     """Return the event's claim; refuse another caller's, an older, or an expired one."""
     claim = one.claim

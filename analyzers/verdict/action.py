@@ -10,7 +10,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import fault_class, hardware_action
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Culprit
-from analyzers.verdict.correlate import Root
+from analyzers.verdict.correlate import Candidate
 
 _ENOUGH = 0.85
 _ENOUGH_TO_RESTART = 0.75
@@ -21,7 +21,7 @@ NOT_PROVEN = "the proof is not enough to evict"
 """The reason of a probe that only doubt holds back, which the plan weighs. Any other reason comes before the plan."""
 # Evicting more nodes than this, or than a quarter of the job, is never proposed: they share a cause elsewhere.
 MOST_EVICTED_NODES = 4
-Held = Callable[[Root], str | None]
+Held = Callable[[Candidate], str | None]
 _BY_CAUSE = {
     "code": ("rollback", "the code is the cause: no machine is at fault"),
     "network": ("probe", "the network is suspected: test its links first"),
@@ -33,14 +33,14 @@ _BY_CAUSE = {
 }
 
 
-def nothing_held(_root: Root) -> str | None:
+def nothing_held(_root: Candidate) -> str | None:
     """Hold no root back: there is no second evidence round to wait for."""
     return None
 
 
 def choose_action(
     culprits: tuple[Culprit, ...],
-    roots: list[Root],
+    roots: list[Candidate],
     topology: Topology,
     knowledge: Knowledge,
     symptom: str,
@@ -75,7 +75,7 @@ def choose_action(
     return Action(kind=kind, nodes=nodes, ranks=ranks, role=role, instance=instance, why=why)
 
 
-def _restart(pairs: list[tuple[Root, Culprit]]) -> Action | None:
+def _restart(pairs: list[tuple[Candidate, Culprit]]) -> Action | None:
     """Restart what the roles' own reports name, and no machine; a second kind of evidence on the machine comes first."""
     root, entry = pairs[0]
     row = fault_class(root.finding.fault_class)
@@ -91,12 +91,12 @@ def _restart(pairs: list[tuple[Root, Culprit]]) -> Action | None:
     return Action(kind="restart_role", role=restarts or entry.role, instance=instance, why=row.advice or row.words)
 
 
-def _paired(culprits: tuple[Culprit, ...], roots: list[Root]) -> list[tuple[Root, Culprit]]:
+def _paired(culprits: tuple[Culprit, ...], roots: list[Candidate]) -> list[tuple[Candidate, Culprit]]:
     labels = list(dict.fromkeys(culprit.root for culprit in culprits))
     return [(roots[labels.index(culprit.root)], culprit) for culprit in culprits]
 
 
-def _proven(root: Root, entry: Culprit) -> bool:
+def _proven(root: Candidate, entry: Culprit) -> bool:
     """Evict on the machine's own record, or where a second family of evidence agrees; never a set."""
     agreed = root.narrowed or bool(root.families & {"process", "hardware"} and len(root.families) > 1)
     return (
@@ -113,7 +113,7 @@ def _too_many(entries: list[Culprit], topology: Topology) -> bool:
     return len(nodes) > MOST_EVICTED_NODES and 4 * len(nodes) > total
 
 
-def _evict(pairs: list[tuple[Root, Culprit]], *, partly: bool) -> Action:
+def _evict(pairs: list[tuple[Candidate, Culprit]], *, partly: bool) -> Action:
     entries = [entry for _, entry in pairs]
     found: dict[str, list[str]] = {}
     for root, entry in pairs:
@@ -135,7 +135,7 @@ def _reason_for(guilty: list[str], reason: str, *, alone: bool) -> str:
     return f"{' and '.join(guilty)}: {reason}" if not alone else f"for each of them, {reason}"
 
 
-def _reason(root: Root) -> str:
+def _reason(root: Candidate) -> str:
     """Return why the evidence is enough to evict this machine."""
     if root.narrowed:
         return "the dumps leave a few ranks open, and other evidence picks it from them"
@@ -143,7 +143,7 @@ def _reason(root: Root) -> str:
     return proof or "independent kinds of evidence agree: " + " and ".join(sorted(root.families))
 
 
-def _hardware(machines: list[tuple[Root, Culprit]], knowledge: Knowledge, of: int) -> Action:
+def _hardware(machines: list[tuple[Candidate, Culprit]], knowledge: Knowledge, of: int) -> Action:
     """Return what the first device's own event asks for, by the vendor's table or the site's, on all that it is asked for."""
     own = [(root.finding.fault_class, entry) for root, entry in machines if root.families == {"hardware"}]
     kind = hardware_action(own[0][0], knowledge)

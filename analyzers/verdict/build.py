@@ -13,11 +13,10 @@ from analyzers.model.fault_classes import has
 from analyzers.model.finding import Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
-from analyzers.model.verdict import Action, Coverage, Culprit, Verdict, instant
-from analyzers.model.verdict import Root as RootEntry
+from analyzers.model.verdict import Action, Coverage, Culprit, Root, Verdict, instant
 from analyzers.model.window import Window
 from analyzers.verdict.action import Held, choose_action, nothing_held
-from analyzers.verdict.correlate import MOST_NOT_EXCLUDED, Decision, Root
+from analyzers.verdict.correlate import MOST_NOT_EXCLUDED, Candidate, Correlation
 from analyzers.verdict.explain import (
     NumberedEvidence,
     first_symptom_of,
@@ -38,7 +37,7 @@ MOST_UNREAD, MOST_SUSPECTS = 20, 64
 
 
 def compose(
-    decision: Decision, window: Window, topology: Topology, knowledge: Knowledge, held: Held = nothing_held
+    decision: Correlation, window: Window, topology: Topology, knowledge: Knowledge, held: Held = nothing_held
 ) -> Verdict:
     """Write the verdict that a decision amounts to. ``held``: why a root may not be evicted yet, None where it may."""
     evidence = NumberedEvidence()
@@ -97,9 +96,9 @@ def _of_role(entries: list[Culprit], topology: Topology) -> list[Culprit]:
     ]
 
 
-def _by_node(roots: list[Root], topology: Topology) -> list[Root]:
+def _by_node(roots: list[Candidate], topology: Topology) -> list[Candidate]:
     """Several guilty ranks of one machine are one guilty machine."""
-    merged: dict[tuple[str, str], Root] = {}
+    merged: dict[tuple[str, str], Candidate] = {}
     for number, root in enumerate(roots):
         nodes = {topology.nodes.get(rank) for rank in root.ranks} | {s.node for s in root.suspects if s.node}
         node = next(iter(nodes)) if len(nodes) == 1 else None
@@ -110,12 +109,12 @@ def _by_node(roots: list[Root], topology: Topology) -> list[Root]:
     return list(merged.values())
 
 
-def _of_its_node(root: Root) -> bool:
+def _of_its_node(root: Candidate) -> bool:
     """Whether its node is what is named: of a rank in its own code too, which more evidence may turn to the machine."""
     return root.finding.cause == "machine" or has(root.finding.fault_class, "own_code")
 
 
-def _joined(old: Root, new: Root, node: str) -> Root:
+def _joined(old: Candidate, new: Candidate, node: str) -> Candidate:
     return replace(
         old,
         suspects=old.suspects + new.suspects,
@@ -126,7 +125,7 @@ def _joined(old: Root, new: Root, node: str) -> Root:
     )
 
 
-def _nameable(root: Root, topology: Topology) -> bool:
+def _nameable(root: Candidate, topology: Topology) -> bool:
     """A certain root is named; a set only while it still excludes some rank, and is small enough to probe.
 
     A process without rank, node and device is none that can be found: what it printed is shown, nothing is named.
@@ -143,7 +142,7 @@ def _nameable(root: Root, topology: Topology) -> bool:
     return len(root.ranks) <= limit
 
 
-def _culprits(label: str, root: Root, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
+def _culprits(label: str, root: Candidate, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
     if root.certain:
         return _one_entry_a_place(label, root, topology, evidence)
     ranks = tuple(sorted(root.ranks))
@@ -185,7 +184,7 @@ def _culprits(label: str, root: Root, topology: Topology, evidence: NumberedEvid
     ]
 
 
-def _one_entry_a_place(label: str, root: Root, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
+def _one_entry_a_place(label: str, root: Candidate, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
     """One entry for a machine with all its guilty ranks; else one a suspect."""
     places: dict[tuple[str, str], list[Suspect]] = {}
     for suspect in root.suspects:
@@ -193,7 +192,7 @@ def _one_entry_a_place(label: str, root: Root, topology: Topology, evidence: Num
     return [_entry(label, root, place, suspects, evidence) for place, suspects in places.items()]
 
 
-def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
+def _place(suspect: Suspect, root: Candidate, topology: Topology) -> tuple[str, str]:
     """Return (kind, id) of what is named: the node where one is known and a machine is to blame, else the suspect's own."""
     nodes: set[str | None] = {topology.nodes[rank] for rank in suspect.ranks if rank in topology.nodes}
     nodes = nodes or {suspect.node}
@@ -208,7 +207,7 @@ def _place(suspect: Suspect, root: Root, topology: Topology) -> tuple[str, str]:
 
 
 def _entry(
-    label: str, root: Root, place: tuple[str, str], suspects: list[Suspect], evidence: NumberedEvidence
+    label: str, root: Candidate, place: tuple[str, str], suspects: list[Suspect], evidence: NumberedEvidence
 ) -> Culprit:
     kind, name = place
     ids = [number for s in suspects for number in evidence.ids(root.finding.analyzer, s.evidence)]
@@ -230,7 +229,7 @@ def _entry(
     )
 
 
-def _suspects(label: str, root: Root, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
+def _suspects(label: str, root: Candidate, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:
     """All that were considered, most probable first, with "unknown" making each root's sum 1."""
     if root.certain:
         entries = _one_entry_a_place(label, root, topology, evidence)
@@ -251,7 +250,7 @@ def _scaled(entry: Culprit, total: float) -> Culprit:
     return msgspec.structs.replace(entry, probability=round(entry.probability / total, 4))
 
 
-def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
+def _headline(decision: Correlation, lead: Candidate | None) -> tuple[str, str]:
     """Return the symptom and the cause of the leading root; without one, what the findings show of the job."""
     crash = next((f for f in decision.findings if f.symptom == "crash" and f.suspects), None)
     if lead is not None:
@@ -272,27 +271,27 @@ def _headline(decision: Decision, lead: Root | None) -> tuple[str, str]:
     return ("unknown", "unknown")
 
 
-def _root_entry(label: str, root: Root, decision: Decision) -> RootEntry:
+def _root_entry(label: str, root: Candidate, decision: Correlation) -> Root:
     began = instant(_began(root, decision))
-    return RootEntry(root=label, cause=root.finding.cause, fault_class=root.finding.fault_class, onset=began)
+    return Root(root=label, cause=root.finding.cause, fault_class=root.finding.fault_class, onset=began)
 
 
-def _excused_entries(decision: Decision) -> tuple[RootEntry, ...]:
+def _excused_entries(decision: Correlation) -> tuple[Root, ...]:
     """A pause is a root of its own kind, with no culprit."""
     first = len(decision.roots) + 1
     return tuple(
-        RootEntry(root=f"r{number}", cause=excuse.cause, fault_class=excuse.fault_class)
+        Root(root=f"r{number}", cause=excuse.cause, fault_class=excuse.fault_class)
         for number, excuse in enumerate(decision.excused, first)
     )
 
 
-def _onset(decision: Decision, named: list[Root]) -> float | None:
+def _onset(decision: Correlation, named: list[Candidate]) -> float | None:
     """Return when what is named began; where nothing is named, the earliest of all findings."""
     known = [_began(root, decision) for root in named] or [finding.onset for finding in decision.findings]
     return min((onset for onset in known if onset is not None), default=None)
 
 
-def _began(root: Root, decision: Decision) -> float | None:
+def _began(root: Candidate, decision: Correlation) -> float | None:
     """Return the onset of a root: of its finding, or of those that support it; another root's is not its own."""
     others = [other.finding for other in decision.roots if other.finding is not root.finding]
     about = [

@@ -28,7 +28,7 @@ EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a se
 
 
 @dataclass(frozen=True)
-class Root:
+class Candidate:
     """One independent cause under consideration. ``certain``: every suspect is a culprit; else at least one of them."""
 
     finding: Finding
@@ -50,7 +50,7 @@ class Root:
 class Excused:
     """What would have been a root, had its suspects not been in a pause."""
 
-    root: Root
+    root: Candidate
     cause: Cause
     fault_class: str
     why: str
@@ -58,20 +58,20 @@ class Excused:
 
 
 @dataclass
-class Decision:
+class Correlation:
     """What the findings come to: roots by precedence, and why the others fell."""
 
-    roots: list[Root] = field(default_factory=list)
+    roots: list[Candidate] = field(default_factory=list)
     excused: list[Excused] = field(default_factory=list)
     died: bool = False  # a process has failed while those that a root suspects still started
     rejected: list[Suspect] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
 
 
-def combine(findings: Iterable[Finding], topology: Topology) -> Decision:
+def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
     """Merge findings into independent roots."""
     ordered = sorted(findings, key=_order)
-    decision = Decision(findings=tuple(ordered))
+    decision = Correlation(findings=tuple(ordered))
     numbers = [finding for finding in ordered if finding.suspects and finding.symptom == "numeric"]
     # Where all ranks share a wrong number no rank is a suspect; the number went wrong before the job was ended.
     nobody_s = [finding for finding in ordered if not finding.suspects and finding.fault_class == "not_a_number"]
@@ -112,7 +112,7 @@ def _order(finding: Finding) -> tuple[int, str, float, str, list[int]]:
     )  # fmt: skip
 
 
-def _ended_from_outside(decision: Decision, asked: Iterable[Finding], topology: Topology) -> None:
+def _ended_from_outside(decision: Correlation, asked: Iterable[Finding], topology: Topology) -> None:
     """An end from outside is the root only where nothing held it up before; processes that ended follow from it."""
     for finding in asked:
         follow = [root for root in decision.roots if has(root.finding.fault_class, "ended") and len(root.families) == 1]
@@ -142,7 +142,7 @@ def _answers(asked: Iterable[Finding]) -> list[Suspect]:
     ]
 
 
-def _numbers_beside(decision: Decision, finding: Finding, topology: Topology) -> None:
+def _numbers_beside(decision: Correlation, finding: Finding, topology: Topology) -> None:
     """Numbers go wrong in a job that runs. They lead where nothing ended or holds up the job, and agree with what did."""
     before = bool(decision.roots)
     for new in _split(finding):
@@ -154,17 +154,18 @@ def _running(findings: Iterable[Finding]) -> bool:
     return any(has(finding.fault_class, "job_may_run") for finding in findings)
 
 
-def _split(finding: Finding) -> list[Root]:
+def _split(finding: Finding) -> list[Candidate]:
     """A finding whose suspects are all guilty is that many roots; a set of which one is guilty is one."""
     parts = [(suspect,) for suspect in finding.suspects] if finding.together else [finding.suspects]
     alone = len(parts) == 1 and len(parts[0]) == 1 and parts[0][0].strength >= EVEN_ODDS
     families = frozenset({finding.family})
     return [
-        Root(finding, part, finding.together or alone, families=families, senders=finding.senders) for part in parts
+        Candidate(finding, part, finding.together or alone, families=families, senders=finding.senders)
+        for part in parts
     ]
 
 
-def _admit(decision: Decision, finding: Finding, topology: Topology) -> None:
+def _admit(decision: Correlation, finding: Finding, topology: Topology) -> None:
     for new in _split(finding):
         if _confirms(decision, new, topology):
             continue
@@ -178,7 +179,7 @@ def _strength(finding: Finding) -> float:
     return max(suspect.strength for suspect in finding.suspects)
 
 
-def _support_or_stand(decision: Decision, finding: Finding, topology: Topology, *, least: float) -> None:
+def _support_or_stand(decision: Correlation, finding: Finding, topology: Topology, *, least: float) -> None:
     """A weak claim supports a root it agrees with, and stands for itself only where there is no other, and it is so sure."""
     before = bool(decision.roots) or _strength(finding) < least
     for new in _split(finding):
@@ -186,7 +187,7 @@ def _support_or_stand(decision: Decision, finding: Finding, topology: Topology, 
             decision.roots.append(new)
 
 
-def _confirms(decision: Decision, new: Root, topology: Topology) -> bool:
+def _confirms(decision: Correlation, new: Candidate, topology: Topology) -> bool:
     """Merge a root into the one that it is about; False where there is none."""
     for index, old in enumerate(decision.roots):
         if _same_root(old, new, topology):
@@ -195,7 +196,7 @@ def _confirms(decision: Decision, new: Root, topology: Topology) -> bool:
     return False
 
 
-def _same_root(old: Root, new: Root, topology: Topology) -> bool:
+def _same_root(old: Candidate, new: Candidate, topology: Topology) -> bool:
     """Two families are about the same root when they share a rank, or a machine and a device on it."""
     if new.finding.family in old.families:
         return False
@@ -206,7 +207,7 @@ def _same_root(old: Root, new: Root, topology: Topology) -> bool:
     return bool(_nodes(old, topology) & _nodes(new, topology)) and not (old.ranks and new.ranks)
 
 
-def _nodes(root: Root, topology: Topology) -> set[str]:
+def _nodes(root: Candidate, topology: Topology) -> set[str]:
     return _nodes_of(root.suspects, topology)
 
 
@@ -215,7 +216,7 @@ def _nodes_of(suspects: Iterable[Suspect], topology: Topology) -> set[str]:
     return of_ranks | {one.node for one in suspects if one.node}
 
 
-def _merged(old: Root, new: Root, topology: Topology) -> Root:
+def _merged(old: Candidate, new: Candidate, topology: Topology) -> Candidate:
     """Let an independent family confirm a root, or pick the suspects of a set that both name."""
     wanted, nodes = new.ranks, _nodes(new, topology)
     agreed = tuple(s for s in old.suspects if set(s.ranks) & wanted or (not wanted and _on(s, nodes, topology)))
@@ -241,7 +242,7 @@ def _merged(old: Root, new: Root, topology: Topology) -> Root:
     )
 
 
-def _explained(old: Root, new: Root) -> Finding:
+def _explained(old: Candidate, new: Candidate) -> Finding:
     """Return the finding of a merged root: waits show which rank is waited for, a stopped or dead process shows why."""
     sure = new.certain and max(suspect.strength for suspect in new.suspects) > EVEN_ODDS
     if old.finding.cause != "unknown" or new.finding.family != "process" or new.finding.cause != "machine" or not sure:
@@ -253,11 +254,11 @@ def _on(suspect: Suspect, nodes: set[str], topology: Topology) -> bool:
     return suspect.node in nodes or any(topology.nodes.get(rank) in nodes for rank in suspect.ranks)
 
 
-def _evidence_of(suspect: Suspect, root: Root) -> tuple[Evidence, ...]:
+def _evidence_of(suspect: Suspect, root: Candidate) -> tuple[Evidence, ...]:
     return suspect.evidence or root.finding.evidence or (Evidence(text=suspect.why),)
 
 
-def _raised(suspect: Suspect, strength: float, new: Root, *, once: bool) -> Suspect:
+def _raised(suspect: Suspect, strength: float, new: Candidate, *, once: bool) -> Suspect:
     device = next((other.device for other in new.suspects if other.device), None)
     node = next((other.node for other in new.suspects if other.node), None)
     of_role = next((other for other in new.suspects if other.role and set(other.ranks) & set(suspect.ranks)), suspect)
@@ -273,7 +274,7 @@ def _raised(suspect: Suspect, strength: float, new: Root, *, once: bool) -> Susp
     )
 
 
-def _echo(decision: Decision, new: Root, topology: Topology) -> str | None:
+def _echo(decision: Correlation, new: Candidate, topology: Topology) -> str | None:
     """Return why a root that agrees with none is not a root of its own; None where it is one."""
     for old in decision.roots:
         if new.finding.family == old.finding.family:
@@ -294,7 +295,7 @@ def _echo(decision: Decision, new: Root, topology: Topology) -> str | None:
     return None
 
 
-def _narrowed(decision: Decision, root: Root, finding: Finding, topology: Topology) -> Root:
+def _narrowed(decision: Correlation, root: Candidate, finding: Finding, topology: Topology) -> Candidate:
     """Let a finding that names no suspect by itself pick among a set, or give the reason of a root that is certain."""
     picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
     agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
@@ -339,7 +340,7 @@ def _narrowed(decision: Decision, root: Root, finding: Finding, topology: Topolo
     )
 
 
-def _widened(root: Root, finding: Finding) -> Root:
+def _widened(root: Candidate, finding: Finding) -> Candidate:
     """Two kinds of evidence that point apart leave a set that holds both."""
     if not has(root.finding.fault_class, "stacks_add") or max(s.strength for s in finding.suspects) < EVEN_ODDS:
         return root
@@ -347,7 +348,7 @@ def _widened(root: Root, finding: Finding) -> Root:
     return replace(root, suspects=root.suspects + finding.suspects, support=root.support + tuple(proof))
 
 
-def _standing_alone(finding: Finding) -> list[Root]:
+def _standing_alone(finding: Finding) -> list[Candidate]:
     """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
     suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
     cause: Cause = "unknown" if has(finding.fault_class, "own_code") else finding.cause

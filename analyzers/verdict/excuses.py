@@ -14,7 +14,7 @@ from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import WAITING
 from analyzers.model.verdict import instant
-from analyzers.verdict.correlate import Decision, Excused, Root
+from analyzers.verdict.correlate import Candidate, Correlation, Excused
 from analyzers.verdict.gate import next_round
 from analyzers.verdict.pauses import Pause, Pauses
 from analyzers.verdict.witness import Witness
@@ -123,12 +123,12 @@ def unclaimed(findings: Sequence[Finding], witness: Witness, pauses: Pauses, *, 
     return replace(made, suspects=suspects, scope=frozenset(observed))
 
 
-def excused(decision: Decision, witness: Witness, pauses: Pauses, rounds: int | None) -> Decision:
+def excused(decision: Correlation, witness: Witness, pauses: Pauses, rounds: int | None) -> Correlation:
     """Move the roots that are in a pause from ``roots`` to ``excused``.
 
     Where a process has failed, that another was still starting is no fault and explains nothing.
     """
-    kept: list[Root] = []
+    kept: list[Candidate] = []
     died = witness.failed or any(one.symptom == "crash" for one in decision.findings)
     for root in decision.roots:
         excuse = _excuse(root, witness, pauses, rounds)
@@ -147,7 +147,7 @@ def excused(decision: Decision, witness: Witness, pauses: Pauses, rounds: int | 
     return decision
 
 
-def _excuse(root: Root, witness: Witness, pauses: Pauses, rounds: int | None) -> Excused | None:
+def _excuse(root: Candidate, witness: Witness, pauses: Pauses, rounds: int | None) -> Excused | None:
     if root.finding.symptom not in ("hang", "unknown") or "hardware" in root.families:
         return None
     ranks = concerned(root)
@@ -160,12 +160,12 @@ def _excuse(root: Root, witness: Witness, pauses: Pauses, rounds: int | None) ->
     return _written(root, found, witness, rounds)
 
 
-def concerned(root: Root) -> tuple[int, ...]:
+def concerned(root: Candidate) -> tuple[int, ...]:
     """Return the ranks that a root is about: its suspects', or all that stand alike where it names none."""
     return tuple(sorted(root.ranks or (root.finding.scope if has(root.finding.fault_class, "alike") else ())))
 
 
-def pause_of(rank: int, root: Root, witness: Witness, pauses: Pauses) -> Pause | None:
+def pause_of(rank: int, root: Candidate, witness: Witness, pauses: Pauses) -> Pause | None:
     """Return the pause that a rank is in, None where it is in none, is stopped or has ended, or all share the pause."""
     if witness.stopped(rank) or _shared(rank, witness, pauses):
         return None
@@ -186,7 +186,7 @@ def _stuck_in_files(found: dict[int, Pause], age: float | None) -> bool:
     return len(saving) > 1 and age is not None and age > STORAGE_SECONDS
 
 
-def _written(root: Root, found: dict[int, Pause], witness: Witness, rounds: int | None) -> Excused:
+def _written(root: Candidate, found: dict[int, Pause], witness: Witness, rounds: int | None) -> Excused:
     ranks = sorted(found)
     first = found[ranks[0]]
     began = instant(first.since if first.since is not None else witness.onset)

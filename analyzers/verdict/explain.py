@@ -13,7 +13,7 @@ from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Culprit, EvidenceItem, FirstSymptom, Missing, Rejected, Victims, instant
 from analyzers.model.window import Window
-from analyzers.verdict.correlate import Decision, Root
+from analyzers.verdict.correlate import Candidate, Correlation
 from collectors.records import KernelEvent, StackDump
 
 MOST_REJECTED = 8
@@ -40,21 +40,21 @@ class NumberedEvidence:
         )
 
 
-def why_of_set(root: Root, ranks: tuple[int, ...]) -> str:
+def why_of_set(root: Candidate, ranks: tuple[int, ...]) -> str:
     """Say why a set is named, by its first member."""
     if len(ranks) == 1:
         return f"{root.suspects[0].why}; it cannot be excluded"
     return f"for example, {root.suspects[0].why}"
 
 
-def first_symptom_of(decision: Decision) -> FirstSymptom | None:
+def first_symptom_of(decision: Correlation) -> FirstSymptom | None:
     """Return the earliest first symptom of all findings."""
     known = [finding.first_symptom for finding in decision.findings if finding.first_symptom is not None]
     first = min(known, key=lambda one: one.at if one.at is not None else float("inf"), default=None)
     return None if first is None else FirstSymptom(text=first.text, rank=first.rank, at=instant(first.at))
 
 
-def victims_of(decision: Decision, named: list[tuple[str, Root]], culprits: tuple[Culprit, ...]) -> Victims:
+def victims_of(decision: Correlation, named: list[tuple[str, Candidate]], culprits: tuple[Culprit, ...]) -> Victims:
     """Return the ranks that wait: for the culprits, or where none is named for any rank; an acquitted suspect waits too."""
     guilty = {rank for culprit in culprits for rank in culprit.ranks}
     acquitted = {rank for _, root in named if root.narrowed for rank in root.finding.scope}
@@ -64,7 +64,7 @@ def victims_of(decision: Decision, named: list[tuple[str, Root]], culprits: tupl
     return Victims(count=len(ranks), ranks=ranges(ranks), chains=tuple(dict.fromkeys(chains))[:6])
 
 
-def rejected_by(decision: Decision, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
+def rejected_by(decision: Correlation, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
     """Return the suspects that lost, each with the reason; what a culprit names under another kind or name is none of them."""
     entries = [
         Rejected(kind=suspect.kind, id=_name(suspect), why=suspect.why)
@@ -90,7 +90,7 @@ def _name(suspect: Suspect) -> str:
 
 
 def missing_from(
-    decision: Decision, window: Window, topology: Topology, culprits: tuple[Culprit, ...]
+    decision: Correlation, window: Window, topology: Topology, culprits: tuple[Culprit, ...]
 ) -> tuple[Missing, ...]:
     """Return the evidence that was not there: what open findings ask for, and dumps of ranks that left none."""
     answered = [
@@ -123,7 +123,7 @@ def missing_from(
     return tuple(dict.fromkeys([*entries, *_assumed_years(decision, window)]))
 
 
-def _assumed_years(decision: Decision, window: Window) -> Iterator[Missing]:
+def _assumed_years(decision: Correlation, window: Window) -> Iterator[Missing]:
     """Yield for each log without a year the one that was taken; it matters where a finding rests on its lines."""
     shown = [one for finding in decision.findings for one in finding.evidence]
     shown += [one for finding in decision.findings for suspect in finding.suspects for one in suspect.evidence]

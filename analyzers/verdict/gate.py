@@ -13,7 +13,7 @@ from analyzers.model.frames import normal
 from analyzers.model.processes import in_files
 from analyzers.model.standings import WAITING, Observation
 from analyzers.model.window import last_activity_ns
-from analyzers.verdict.correlate import Root
+from analyzers.verdict.correlate import Candidate
 from analyzers.verdict.pauses import Pauses
 from analyzers.verdict.witness import Witness
 
@@ -42,7 +42,7 @@ class EvictionGate:
     pauses: Pauses
     rounds: int | None
 
-    def __call__(self, root: Root) -> str | None:
+    def __call__(self, root: Candidate) -> str | None:
         """Return the reason, None where there is none. One rank that may be evicted is enough for its machine."""
         for rank in sorted(root.ranks) if root.families != {"hardware"} else ():
             if len(nodes := self.witness.placed.get(rank, ())) > 1:
@@ -53,7 +53,7 @@ class EvictionGate:
         reasons = [self._against(rank, root) for rank in sorted(root.ranks)]
         return None if not reasons or None in reasons else reasons[0]
 
-    def _against(self, rank: int, root: Root) -> str | None:
+    def _against(self, rank: int, root: Candidate) -> str | None:
         state = self._by_state(rank)
         if state is not None:
             return state or None
@@ -78,7 +78,7 @@ class EvictionGate:
             return ""
         return f"the process of rank {rank} was seen stopped once: {next_round(self.rounds)}"
 
-    def _by_rounds(self, rank: int, root: Root) -> str | None:
+    def _by_rounds(self, rank: int, root: Candidate) -> str | None:
         observed = self.witness.observations(rank)
         if self.witness.silent_since(rank) is not None:
             return f"the node of rank {rank} has stopped sending: a silent agent proves nothing against it"

@@ -9,13 +9,13 @@ from analyzers import diagnosis
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
-from analyzers.model.frames import Rules
+from analyzers.model.frames import FrameRules
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.action import Held
 from analyzers.verdict.build import compose
-from analyzers.verdict.correlate import Decision, Root, combine
+from analyzers.verdict.correlate import Candidate, Correlation, combine
 from analyzers.verdict.excuses import excused, unclaimed, without_echoes
 from analyzers.verdict.gate import EvictionGate
 from analyzers.verdict.pauses import Pauses
@@ -83,7 +83,7 @@ def decide(
 ) -> Verdict:
     """Return the verdict for findings that were made before. ``failing`` is called where they cannot be weighed."""
     claims = list(found)
-    decided: dict[str, tuple[Decision, Held]] = {}
+    decided: dict[str, tuple[Correlation, Held]] = {}
     for role, part in _parts(window).items():
         own = [claim for claim in claims if claim.role == role or (claim.role not in window.parts and not decided)]
         shape = topology.parts.get(role, topology)
@@ -109,9 +109,9 @@ def _weighed(
     rounds: int | None,
     *,
     alone: bool,
-) -> tuple[Decision, Held]:
+) -> tuple[Correlation, Held]:
     pauses = Pauses.from_knowledge(knowledge)
-    witness = Witness(window, topology, Rules.from_knowledge(knowledge), claims)
+    witness = Witness(window, topology, FrameRules.from_knowledge(knowledge), claims)
     wrong = (failed("pauses", problem) for problem in pauses.unusable)
     weighed = [*without_echoes(claims, witness), *wrong]
     weighed = list(with_senders(weighed, window, topology))
@@ -124,7 +124,7 @@ def _weighed(
     return decision, EvictionGate(witness, pauses, rounds)
 
 
-def _held_by_failure(_root: Root) -> str:
+def _held_by_failure(_root: Candidate) -> str:
     return "whether it is in a pause, or moves, could not be judged: check the node by hand"
 
 

@@ -23,13 +23,13 @@ from analyzers.model.verdict import (
     FirstSymptom,
     Missing,
     Rejected,
+    Root,
     Verdict,
     Victims,
 )
-from analyzers.model.verdict import Root as RootEntry
 from analyzers.model.window import Window
 from analyzers.verdict.build import MOST_SUSPECTS, MOST_UNREAD, coverage_of
-from analyzers.verdict.correlate import Decision, Root
+from analyzers.verdict.correlate import Candidate, Correlation
 from analyzers.verdict.explain import MOST_REJECTED
 from analyzers.verdict.witness import Witness
 from collectors.records.identity import name_rank, with_role
@@ -38,7 +38,7 @@ _MOST_CHAINS = 6
 _COMMUNICATES = WAITING - {"waiting_device"}  # a line where most ranks stand is taken for that, an idle one too
 
 
-def without_idle(decision: Decision, witness: Witness) -> None:
+def without_idle(decision: Correlation, witness: Witness) -> None:
     """Accuse no rank by stacks alone in a role of which none waits in communication; it may idle by design.
 
     Rollouts that wait for work stand alike, and one that generates on stands apart from them.
@@ -52,7 +52,7 @@ def without_idle(decision: Decision, witness: Witness) -> None:
     decision.roots = [root for root in decision.roots if root not in idle]
 
 
-def between_roles(decisions: Mapping[str, Decision]) -> None:
+def between_roles(decisions: Mapping[str, Correlation]) -> None:
     """Leave of the roots of all roles those with the best evidence, and of crashes the first."""
     roots = [(role, root) for role, decision in decisions.items() for root in decision.roots]
     if len({role for role, _ in roots}) < 2:
@@ -73,16 +73,16 @@ def between_roles(decisions: Mapping[str, Decision]) -> None:
         decision.roots = kept
 
 
-def _named(role: str, root: Root) -> str:
+def _named(role: str, root: Candidate) -> str:
     ranks = sorted(root.ranks)
     return name_rank(ranks[0], role) if ranks else role or "the job"
 
 
-def _crashed(root: Root) -> bool:
+def _crashed(root: Candidate) -> bool:
     return root.finding.symptom == "crash"
 
 
-def _weight(root: Root) -> int:
+def _weight(root: Candidate) -> int:
     """Return how good its evidence is: a process's own state or words, what roles wait for, waits, hardware, stacks alone."""
     families = root.families | {root.finding.family}
     if families & {"process", "log"} or has(root.finding.fault_class, "own_state"):
@@ -130,7 +130,7 @@ def _likeliest(verdict: Verdict) -> float:
 class _Joined:
     """Lists of several verdicts as one, their ids made unique; a node that two roles name for one thing is one root."""
 
-    roots: list[RootEntry] = field(default_factory=list)
+    roots: list[Root] = field(default_factory=list)
     culprits: list[Culprit] = field(default_factory=list)
     suspects: list[Culprit] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
@@ -164,7 +164,7 @@ class _Joined:
             self.evidence.append(msgspec.structs.replace(item, id=ids[item.id], text=with_role(item.text, role)))
         return ids
 
-    def _root(self, root: RootEntry, verdict: Verdict) -> str:
+    def _root(self, root: Root, verdict: Verdict) -> str:
         nodes = {(one.kind, one.id) for one in verdict.culprits if one.root == root.root and one.kind == "node"}
         for known in self.culprits:
             same = next(one for one in self.roots if one.root == known.root).fault_class == root.fault_class

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 
 from analyzers.model.finding import Finding
-from analyzers.model.frames import Rules, normal
+from analyzers.model.frames import FrameRules, normal
 from analyzers.model.processes import Owners, ranked_rows
 from analyzers.model.standings import WAITING, Observation, histories
 from analyzers.model.topology import Topology
@@ -28,7 +28,7 @@ class Witness:
 
     window: Window
     topology: Topology
-    rules: Rules
+    rules: FrameRules
     findings: Sequence[Finding] = field(default=())
 
     def observations(self, rank: int) -> tuple[Observation, ...]:

@@ -34,7 +34,7 @@ class Unreachable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A response, read within bounds."""
 
     status: int
@@ -99,7 +99,7 @@ class Client:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         seconds: float = SEND_SECONDS,
-    ) -> Answer:
+    ) -> Response:
         """Send a request and return the answer, whatever its status; raise ``Unreachable`` where none comes.
 
         ``seconds``: for each step of the conversation.
@@ -151,14 +151,14 @@ class Client:
             with self._lock:
                 self._open.discard(kept)
 
-    def _read(self, response: HTTPResponse) -> Answer:
+    def _read(self, response: HTTPResponse) -> Response:
         body = response.read(ANSWER_BYTES_MAX + 1)
         if len(body) > ANSWER_BYTES_MAX:
             raise ValueError(f"the answer has more than {ANSWER_BYTES_MAX:,} bytes")
         now, service_now = self._clock.now(), _instant(response.headers.get("Date"))
         offset = None if service_now is None else now - service_now
         retry_after = _retry_after(response.headers.get("Retry-After"), now if service_now is None else service_now)
-        return Answer(response.status, body, retry_after, offset)
+        return Response(response.status, body, retry_after, offset)
 
 
 def _has_ended(connection: HTTPConnection) -> bool:

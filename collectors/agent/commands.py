@@ -22,7 +22,7 @@ from urllib.parse import quote
 import msgspec
 
 from collectors.agent.backoff import Backoff
-from collectors.agent.client import Answer, Client, Unreachable
+from collectors.agent.client import Client, Response, Unreachable
 from collectors.agent.run_output import Stamp
 from collectors.agent.runner import Outcome, Runner, RunRequest
 from collectors.agent.segment import Entry
@@ -231,7 +231,7 @@ class CommandPoll:
         elif answer.status != UNAUTHORIZED or not self._client.renew_token():
             self._wait(answer.detail(), answer.retry_after_seconds)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: Response) -> None:
         commands = answer.json().get("commands")
         for form in commands if isinstance(commands, list) else ():
             if self._stopped.is_set():

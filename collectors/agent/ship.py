@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass
 
 from collectors.agent.backoff import Backoff
-from collectors.agent.client import Answer, Client, Unreachable
+from collectors.agent.client import Client, Response, Unreachable
 from collectors.agent.spool import Batch, Spool
 from collectors.live.sources.clock import Clock
 
@@ -87,7 +87,7 @@ class Shipper:
             return self._keep(batch, f"{type(error).__name__} while shipping")
         return 0.0
 
-    def _send(self, batch: Batch) -> Answer:
+    def _send(self, batch: Batch) -> Response:
         headers = {
             "Content-Type": BLOCK_TYPE,
             "Faulthound-Node": self._node,
@@ -96,7 +96,7 @@ class Shipper:
         }
         return self._client.call("POST", "/v1/records", body=batch.read(), headers=headers)
 
-    def _handle(self, batch: Batch, answer: Answer) -> float:
+    def _handle(self, batch: Batch, answer: Response) -> float:
         self.shipped.clock_offset_seconds = answer.clock_offset_seconds
         if answer.status in ACKNOWLEDGED:
             self._acknowledged(batch, answer)
@@ -112,7 +112,7 @@ class Shipper:
             return 0.0
         return self._keep(batch, answer.detail(), answer.retry_after_seconds)
 
-    def _acknowledged(self, batch: Batch, answer: Answer) -> None:
+    def _acknowledged(self, batch: Batch, answer: Response) -> None:
         rejected = answer.json().get("rejected") or ()
         if rejected:
             log.error("records_rejected batch=%s count=%d first=%r", batch.id, len(rejected), str(rejected[0])[:300])

@@ -127,7 +127,7 @@ def _chunks(found: list[Found | Unread], workers: int) -> list[list[Found | Unre
 
 def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits, owned: _Owned) -> Iterator[Record]:
     """Read the files of a chunk."""
-    habit, read_bytes = Habit(maps_libraries=True), 0
+    habit, read_bytes = LastFormat(maps_libraries=True), 0
 
     def moved(offset: int) -> None:  # of a packed file more comes out than it has
         watch.moved(read_bytes + min(offset, size_bytes))
@@ -206,7 +206,7 @@ class _Owned:
 
 
 @dataclass(slots=True)
-class Habit:
+class LastFormat:
     """The format of the last file: the next one in a folder is likely the same.
 
     ``maps_libraries``: a reader may load a library of its own, and this process's limit of memory grows by what that maps.
@@ -216,9 +216,9 @@ class Habit:
     maps_libraries: bool = False
 
 
-def read_input(input: Input, habit: Habit | None = None, seat: Seat | None = None) -> Iterator[Record]:
+def read_input(input: Input, habit: LastFormat | None = None, seat: Seat | None = None) -> Iterator[Record]:
     """Yield the records of one opened input; a reader that fails is named, and what it gave before stands."""
-    habit = habit or Habit()
+    habit = habit or LastFormat()
     owner = whose(input.source)
     name = "recognition"
     try:

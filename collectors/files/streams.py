@@ -62,7 +62,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class StreamTrouble:
     """Why a stream ended before the file did."""
 
     outcome: Literal["damaged", "limit"]
@@ -77,7 +77,7 @@ class Bounded(io.RawIOBase):
         self._take = take
         self._left = most_bytes
         self.offset = 0
-        self.trouble: Trouble | None = None
+        self.trouble: StreamTrouble | None = None
         self.moved: Callable[[int], None] | None = None  # called with the offset, once it grew
 
     def readable(self) -> bool:
@@ -101,10 +101,10 @@ class Bounded(io.RawIOBase):
             if data and not self._left:
                 raise Exceeded(f"only its first {self.offset:,} bytes are read: split it")
         except Exceeded as error:
-            self.trouble = Trouble("limit", str(error), self.offset)
+            self.trouble = StreamTrouble("limit", str(error), self.offset)
             return b""
         except (OSError, EOFError, ValueError, RuntimeError, zlib.error) as error:
-            self.trouble = Trouble("damaged", f"{error or type(error).__name__}", self.offset)
+            self.trouble = StreamTrouble("damaged", f"{error or type(error).__name__}", self.offset)
             return b""
         self._left -= len(data)
         self.offset += len(data)

@@ -45,17 +45,17 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 
 @dataclass(slots=True)
-class Gathered:
+class EngineReadings:
     """What a text holds, by field of ``RoleState``; ``damaged``: lines that are no series."""
 
     values: dict[str, int] = field(default_factory=dict)
     damaged: int = 0
 
 
-def gather(lines: Iterable[str]) -> Gathered:
+def gather(lines: Iterable[str]) -> EngineReadings:
     """Read an engine's lines; a line that is damaged costs itself, one of another exporter nothing."""
     series: dict[Series, float] = {}
-    gathered, seen = Gathered(), 0
+    gathered, seen = EngineReadings(), 0
     for line in lines:
         if not line.startswith(PREFIXES) or line[: line.find("{")].strip() not in _FIELDS:
             continue

@@ -35,7 +35,7 @@ LARGEST_VALUE = 1 << 62  # two of them still fit a column
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RingEntry:
     """One operation; instants are UTC nanoseconds, ``left_ns`` -1 while it is inside."""
 
     number: int
@@ -71,7 +71,7 @@ class Image:
     groups: tuple[Group, ...]
     names: tuple[str, ...]
     unseen: tuple[str, ...]
-    entries: tuple[Entry, ...]  # oldest first
+    entries: tuple[RingEntry, ...]  # oldest first
     steps: tuple[tuple[int, int, int], ...]  # number, step, UTC ns of its end
     timings: tuple[tuple[int, str, int, int], ...]  # number, phase, step, device ns
 
@@ -100,7 +100,7 @@ class Image:
             step=self.step,
         )
 
-    def _row(self, entry: Entry, numbers: dict[str, int]) -> tuple[int, ...]:
+    def _row(self, entry: RingEntry, numbers: dict[str, int]) -> tuple[int, ...]:
         def text(found: str | None) -> int:
             return -1 if found is None else numbers.setdefault(found, len(numbers))
 
@@ -266,7 +266,9 @@ def _whole(data: bytes | memoryview, layout: struct.Struct, start: int, count: i
     return filter(_consistent, layout.iter_unpack(data[start : start + count * layout.size]))
 
 
-def _entry(slot: tuple[int, ...], offset: int) -> Entry:
+def _entry(slot: tuple[int, ...], offset: int) -> RingEntry:
     number, group, operation, phase, failed, collective, p2p, size, entered, left, step, _ = slot
     left = left + offset if left >= 0 else -1
-    return Entry(number, group, operation, phase, int(failed != 0), collective, p2p, size, entered + offset, left, step)
+    return RingEntry(
+        number, group, operation, phase, int(failed != 0), collective, p2p, size, entered + offset, left, step
+    )

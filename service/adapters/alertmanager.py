@@ -20,8 +20,8 @@ import msgspec
 from analyzers.model.verdict import Verdict
 from collectors.records.printable import printable
 from service.adapters import sink
-from service.adapters.following import State, StateFile, StatePath
-from service.client import RETRY_SECONDS, Connection, Patience, Say, resource
+from service.adapters.following import AdapterState, StateFile, StatePath
+from service.client import RETRY_SECONDS, Connection, Say, ServicePatience, resource
 from service.clock import now
 from service.reports import advice, story, text
 from service.reports.instants import rfc3339, seconds
@@ -61,7 +61,7 @@ def run(
       faulthound adapter alertmanager --to http://alertmanager:9093 --token-file read.token
       faulthound adapter alertmanager --to http://am:9093 --public https://faulthound.example
     """
-    page, patience = sink.page_address(public, connection), Patience(say)
+    page, patience = sink.page_address(public, connection), ServicePatience(say)
     with sink.opened(to_url, sink_token_file, connection, say, PATH) as receiver:
         alerts = Alerts(connection, receiver, StateFile(state), page, now)
         while True:
@@ -112,7 +112,7 @@ class Alerts:
         if accepted:
             self._firing = tuple(firing)
             self._changed.clear()
-            self._file.save(State(after=self._place, firing=self._firing))
+            self._file.save(AdapterState(after=self._place, firing=self._firing))
 
     def _current(self) -> tuple[list[Alert], list[Alert]]:
         """Return the alerts that go on, and those that have ended."""

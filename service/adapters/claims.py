@@ -23,7 +23,7 @@ RETRY_SECONDS = 1.0
 Remediation = Mapping[str, Any]  # as REST sends it
 
 
-class LeaseLost(Exception):
+class ClaimLost(Exception):
     """The lease is lost: another claimant may act now, and this one must not."""
 
 
@@ -63,16 +63,16 @@ class HeldClaim:
         return claim
 
     def keep(self) -> None:
-        """Send a heartbeat when one is due; raise ``LeaseLost`` where too little is left, or another claimant has it."""
+        """Send a heartbeat when one is due; raise ``ClaimLost`` where too little is left, or another claimant has it."""
         if _clock() > self._beat_at:
             try:
                 self._beat()
             except (RequestRefused, Unreachable) as problem:
                 if not _passes(problem):
-                    raise LeaseLost(str(problem)) from None
+                    raise ClaimLost(str(problem)) from None
                 self._beat_at = _clock() + RETRY_SECONDS  # the lease still holds
         if _clock() > self._until - MARGIN_SECONDS:
-            raise LeaseLost(
+            raise ClaimLost(
                 f"the lease does not last for {MARGIN_SECONDS:.0f} s more: the service was not reached in time, "
                 "or its policy's claim_seconds are too few"
             )

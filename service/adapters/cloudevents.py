@@ -10,7 +10,7 @@ import msgspec
 from collectors.records.printable import printable, printable_json
 from service.adapters import sink
 from service.adapters.following import StateFile, StatePath, follow
-from service.client import Connection, Event, Say, resource
+from service.client import Connection, Say, StreamEvent, resource
 from service.reports.instants import rfc3339
 
 MEDIA_TYPE = "application/cloudevents+json; charset=utf-8"
@@ -34,14 +34,14 @@ def run(
     source = sink.page_address(public, connection)
     with sink.opened(to_url, sink_token_file, connection, say) as receiver:
 
-        def forward(event: Event) -> None:
+        def forward(event: StreamEvent) -> None:
             document = cloud_event(event, source, _verdict(connection, event))
             receiver.post(printable_json(msgspec.json.encode(document)).encode(), MEDIA_TYPE)
 
         follow(connection, StateFile(state), say, forward)
 
 
-def cloud_event(event: Event, source: str, verdict: Any | None = None) -> dict[str, Any]:
+def cloud_event(event: StreamEvent, source: str, verdict: Any | None = None) -> dict[str, Any]:
     """Return an event as a CloudEvent. ``source`` and ``id`` together identify it, however often it is posted."""
     of_incident = "incident." if event.incident is not None else ""
     subject = event.incident or event.job
@@ -58,7 +58,7 @@ def cloud_event(event: Event, source: str, verdict: Any | None = None) -> dict[s
     return document | ({"subject": printable(subject)} if subject else {})
 
 
-def _verdict(connection: Connection, event: Event) -> Any | None:
+def _verdict(connection: Connection, event: StreamEvent) -> Any | None:
     """Return the verdict document that was published; None for other events, and where the service no longer has it."""
     version = event.details.get("version")
     if event.kind != "published" or event.incident is None or not isinstance(version, int):

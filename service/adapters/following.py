@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import msgspec
 import typer
 
-from service.client import RETRY_SECONDS, Event, Patience, Say, UserError
+from service.client import RETRY_SECONDS, Say, ServicePatience, StreamEvent, UserError
 
 if TYPE_CHECKING:
     from service.client import Connection
@@ -28,7 +28,7 @@ StatePath = Annotated[
 ]
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class AdapterState(msgspec.Struct, frozen=True, kw_only=True):
     """What an adapter remembers. ``after``: the last place that was handled; None: begin with the next event."""
 
     after: int | None = None
@@ -41,10 +41,12 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def load(self) -> State:
+    def load(self) -> AdapterState:
         """Return the state, a new one where there is no file; raise ``UserError`` where it cannot be read or written."""
         try:
-            state = msgspec.json.decode(self.path.read_bytes(), type=State) if self.path.exists() else State()
+            state = (
+                msgspec.json.decode(self.path.read_bytes(), type=AdapterState) if self.path.exists() else AdapterState()
+            )
         except (OSError, msgspec.DecodeError) as error:
             raise UserError(
                 f"the state file {self.path} cannot be read ({error}): remove it, and the adapter begins with the next event"
@@ -52,7 +54,7 @@ class StateFile:
         self.save(state)
         return state
 
-    def save(self, state: State) -> None:
+    def save(self, state: AdapterState) -> None:
         """Store the state."""
         beside = self.path.with_name(f"{self.path.name}.new")
         try:
@@ -69,9 +71,9 @@ class StateFile:
             ) from None
 
 
-def follow(connection: Connection, file: StateFile, say: Say, handle: Callable[[Event], None]) -> NoReturn:
+def follow(connection: Connection, file: StateFile, say: Say, handle: Callable[[StreamEvent], None]) -> NoReturn:
     """Handle each event in order, for as long as the process lives."""
-    place, patience = file.load().after, Patience(say)
+    place, patience = file.load().after, ServicePatience(say)
     while True:
         try:
             with closing(connection.events(place, LONGEST_SECONDS)) as events:
@@ -81,7 +83,7 @@ def follow(connection: Connection, file: StateFile, say: Say, handle: Callable[[
                         handle(event)
                     if at != place:
                         place = at
-                        file.save(State(after=place))
+                        file.save(AdapterState(after=place))
             time.sleep(RETRY_SECONDS)  # the service has ended the stream
         except patience.failures as problem:
             patience.away(problem)

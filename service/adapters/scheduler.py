@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from analyzers.remediation.types import CLAIMED
-from service.adapters.claims import HeldClaim, LeaseLost
+from service.adapters.claims import ClaimLost, HeldClaim
 from service.adapters.role_names import directory
-from service.client import Patience, RequestRefused, Say, Unreachable, resource
+from service.client import RequestRefused, Say, ServicePatience, Unreachable, resource
 
 if TYPE_CHECKING:
     from service.client import Connection
@@ -178,7 +178,7 @@ class ClaimLoop:
 
     def serve(self, ended: Callable[[], bool] = lambda: False) -> None:
         """Do what can be claimed, for as long as the process lives."""
-        patience, resumed = Patience(self._say), False
+        patience, resumed = ServicePatience(self._say), False
         while not ended():
             try:
                 if not resumed:
@@ -260,7 +260,7 @@ class ClaimLoop:
                     self._not_before[claim.id] = time.monotonic() + UNDO_AGAIN_SECONDS
                 claim.fail(failure, did)
                 self._say(f"{claim.id} failed: {failure}" + (f"; before that: {done}" if did else ""))
-        except (LeaseLost, RequestRefused, Unreachable) as problem:
+        except (ClaimLost, RequestRefused, Unreachable) as problem:
             self._say(f"{claim.id} is given up: {problem}; done so far: {did or 'nothing'}")
 
     def _act(self, claim: HeldClaim, found: Remediation, did: Remediation) -> str | None:

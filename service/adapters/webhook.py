@@ -17,7 +17,7 @@ import typer
 from collectors.records.printable import printable_json
 from service.adapters import sink
 from service.adapters.following import StateFile, StatePath, follow
-from service.client import Connection, Event, Say, UserError, resource
+from service.client import Connection, Say, StreamEvent, UserError, resource
 from service.clock import now
 from service.reports.instants import rfc3339
 
@@ -54,7 +54,7 @@ def run(
     key = key_in(secret_file)
     with sink.opened(to_url, sink_token_file, connection, say) as receiver:
 
-        def push(event: Event) -> None:
+        def push(event: StreamEvent) -> None:
             for found in claimable(connection, event):
                 body, id = (
                     printable_json(msgspec.json.encode(message(event, found))).encode(),
@@ -65,7 +65,7 @@ def run(
         follow(connection, StateFile(state), say, push)
 
 
-def message(event: Event, remediation: Mapping[str, Any]) -> dict[str, Any]:
+def message(event: StreamEvent, remediation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body: what happened, when, and the remediation as it is now."""
     return {
         "type": event.kind,
@@ -109,7 +109,7 @@ def key_in(file: Path) -> Webhook:
     return Webhook(data)
 
 
-def claimable(connection: Connection, event: Event) -> Iterator[Mapping[str, Any]]:
+def claimable(connection: Connection, event: StreamEvent) -> Iterator[Mapping[str, Any]]:
     """Yield the remediations that an event makes claimable, and that still are."""
     if event.kind in ALL_CLAIMABLE_AFTER:
         yield from list(connection.all("/v1/remediations", claimable="true"))

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from service.api.inspection import SMALL_BYTES, Inspected, TooMuch, inspect
 from service.api.problems import Problem
 from service.settings import Settings
-from service.store.appender import Appender, Busy, Unavailable
+from service.store.appender import Appender, QueueFull, Unavailable
 from service.store.buckets import Buckets
 from service.store.log import Appended, Incoming
 
@@ -117,7 +117,7 @@ class Intake:
         try:
             # Shielded: a client that disconnects does not cancel its batch.
             return await asyncio.shield(asyncio.wrap_future(self._appender.submit(batch)))
-        except (Busy, Unavailable) as refused:
+        except (QueueFull, Unavailable) as refused:
             raise Problem(
                 "unavailable", f"{refused}: send it again, under the same id",
                 retry_after_seconds=refused.retry_after_seconds,

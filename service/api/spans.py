@@ -37,7 +37,7 @@ class Overtaken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ExportSpan:
     """What is exported: batches of these nodes, received from ``since`` on and before ``until``."""
 
     since: float
@@ -54,31 +54,31 @@ class Span:
         return [*inside, Batch.node.in_(self.nodes)] if len(self.nodes) <= FEW_NODES else inside
 
 
-def received(session: Session, since: float, until: float, nodes: frozenset[str]) -> Span:
+def received(session: Session, since: float, until: float, nodes: frozenset[str]) -> ExportSpan:
     """Return the span between two instants of receipt."""
     # Sequence numbers grow with the time of receipt, but for those of one commit: the first and the last bound the rest.
     inside = select(func.min(Batch.sequence), func.max(Batch.sequence)).where(
         Batch.received_at >= since, Batch.received_at < until
     )
     first, last = session.execute(inside).one()
-    return Span(since, until, nodes, first or 1, last or 0)
+    return ExportSpan(since, until, nodes, first or 1, last or 0)
 
 
-def between(session: Session, after: int, through: int, nodes: frozenset[str]) -> Span:
+def between(session: Session, after: int, through: int, nodes: frozenset[str]) -> ExportSpan:
     """Return the span of the batches with ``after < sequence <= through``; its instants are those of their receipt."""
     inside = select(func.min(Batch.received_at), func.max(Batch.received_at))
     row = session.execute(inside.where(Batch.sequence > after, Batch.sequence <= through)).one()
     since, until = (0.0 if at is None else float(at) for at in row)
-    return Span(since, math.nextafter(until, math.inf), nodes, after + 1, through)
+    return ExportSpan(since, math.nextafter(until, math.inf), nodes, after + 1, through)
 
 
-def sizes(session: Session, span: Span) -> dict[str, int]:
+def sizes(session: Session, span: ExportSpan) -> dict[str, int]:
     """Return how many bytes each of the nodes sent; one that sent nothing is not in it."""
     query = select(Batch.node, func.sum(Batch.size_bytes)).where(*span.where()).group_by(Batch.node)
     return {node: int(size) for node, size in session.execute(query) if node in span.nodes}
 
 
-def missing(session: Session, span: Span, sizes: Mapping[str, int]) -> Iterator[str]:
+def missing(session: Session, span: ExportSpan, sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield what is missing from the bundle, one sentence each."""
     removed = session.get(Cursor, REMOVED)
     if removed is not None:
@@ -99,7 +99,7 @@ def missing(session: Session, span: Span, sizes: Mapping[str, int]) -> Iterator[
         yield f"nothing came in this span from {len(silent):,} of the job's nodes: {fold_hosts(sorted(silent)[:1_000])}"
 
 
-def given_up(session: Session, span: Span) -> str:
+def given_up(session: Session, span: ExportSpan) -> str:
     """Say of which nodes retention took records since the span's first, for they had most of the log; empty: of none."""
     taken = select(RemovedBatches.node, RemovedBatches.received_at).where(RemovedBatches.received_at >= span.since)
     nodes = {row.node: row.received_at for row in session.execute(taken) if row.node in span.nodes}
@@ -115,7 +115,7 @@ def given_up(session: Session, span: Span) -> str:
 def streamed(
     database: Database,
     manifest: bundle.Manifest,
-    span: Span,
+    span: ExportSpan,
     size_bytes: int,
     leading: Sequence[bundle.Batch | bundle.Published] = (),
 ) -> StreamingResponse:
@@ -128,7 +128,7 @@ def streamed(
     return StreamingResponse(bundle.write(manifest, entries), headers=headers, media_type=BUNDLE_TYPE)
 
 
-def _batches(database: Database, span: Span, size_bytes: int) -> Iterator[bundle.Batch]:
+def _batches(database: Database, span: ExportSpan, size_bytes: int) -> Iterator[bundle.Batch]:
     """Yield the batches in the log's order; a session for each handful, so that a slow client blocks no writer.
 
     Raise ``Overtaken`` where bytes of the promised size are missing: the answer breaks off, and no client takes it for whole.
@@ -148,7 +148,7 @@ def _batches(database: Database, span: Span, size_bytes: int) -> Iterator[bundle
         )
 
 
-def _sequences(database: Database, span: Span) -> Iterator[int]:
+def _sequences(database: Database, span: ExportSpan) -> Iterator[int]:
     at = span.first - 1
     while at < span.last:
         query = select(Batch.sequence, Batch.node).where(Batch.sequence > at, *span.where())

@@ -138,7 +138,7 @@ def found(
       faulthound remediations found rem-0123456789ab --failed gpu-0413 --others-passed
       faulthound remediations found rem-0123456789ab --bad H3 --bad V1 --yes
     """
-    from service.adapters.claims import HeldClaim, LeaseLost
+    from service.adapters.claims import ClaimLost, HeldClaim
 
     plan = connection.get(resource("remediations", remediation))
     if plan["kind"] == "probe":
@@ -155,7 +155,7 @@ def found(
         try:
             claim.begin()
             claim.complete(did)
-        except LeaseLost as problem:
+        except ClaimLost as problem:
             raise UserError(str(problem)) from None
     note = f"{remediation} is done: the next step is proposed within seconds"
     return consent.changed({"remediation": remediation, "did": did}, effect, note, dry_run=dry_run)

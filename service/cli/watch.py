@@ -14,7 +14,7 @@ from service.cli.incidents import INCIDENT_COLUMNS, incident_row
 from service.cli.output import rich_table
 from service.cli.speech import Speech
 from service.cli.verbs import with_service
-from service.client import RETRY_SECONDS, Connection, Event, Patience, Unreachable
+from service.client import RETRY_SECONDS, Connection, ServicePatience, StreamEvent, Unreachable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,13 +50,13 @@ def _watch(
 watch = with_service(_watch)
 
 
-def follow(connection: Connection, job: str | None, speech: Speech) -> Iterator[Event | None]:
+def follow(connection: Connection, job: str | None, speech: Speech) -> Iterator[StreamEvent | None]:
     """Yield events without an end; None each time that the stream begins: what was shown may be old.
 
     A service that does not answer, at first or later, is asked again until it does; no event of the time between is left out.
     """
     place: int | None = None
-    patience = Patience(speech.note)
+    patience = ServicePatience(speech.note)
     while True:
         fresh = True
         try:
@@ -71,7 +71,7 @@ def follow(connection: Connection, job: str | None, speech: Speech) -> Iterator[
             time.sleep(RETRY_SECONDS)  # the service has ended the stream
 
 
-def line_of(event: Event) -> str:
+def line_of(event: StreamEvent) -> str:
     """Return an event as a line."""
     from collectors.records.printable import printable
     from service.reports import timeline_entries

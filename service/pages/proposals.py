@@ -20,7 +20,7 @@ MOST_HOLDABLE = 64  # nodes that one can be chosen of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownProposal:
     """A remediation with its sentences. ``choices``: what a person may decide; ``holdable``: what they may hold."""
 
     plan: dict[str, Any]  # as REST gives it
@@ -33,7 +33,7 @@ class Shown:
     holdable: list[tuple[str, str]]
 
 
-def newest(service: Service, session: Session, at: float, *where: ColumnElement[bool]) -> list[Shown]:
+def newest(service: Service, session: Session, at: float, *where: ColumnElement[bool]) -> list[ShownProposal]:
     """Return the newest remediations of which this is true."""
     order = (Row.proposed_at.desc(), Row.id.desc())
     ids = session.scalars(select(Row.id).where(*where).order_by(*order).limit(MOST)).all()
@@ -41,12 +41,12 @@ def newest(service: Service, session: Session, at: float, *where: ColumnElement[
     return [_shown(book.remediations[id], book, at) for id in ids if id in book.remediations]
 
 
-def of_incident(service: Service, session: Session, at: float, incident: str) -> list[Shown]:
+def of_incident(service: Service, session: Session, at: float, incident: str) -> list[ShownProposal]:
     """Return an incident's remediations, the newest first."""
     return newest(service, session, at, Row.incident == incident)
 
 
-def under_way(service: Service, session: Session, at: float) -> list[Shown]:
+def under_way(service: Service, session: Session, at: float) -> list[ShownProposal]:
     """Return those that have not ended, or that are to be undone."""
     return newest(service, session, at, Row.status.not_in(ENDED) | Row.task.is_not(None))
 
@@ -61,9 +61,9 @@ def choices(one: Remediation) -> tuple[str, ...]:
     return ("undo",) if undoable and one.undo is None else ()
 
 
-def _shown(one: Remediation, book: RemediationState, at: float) -> Shown:
+def _shown(one: Remediation, book: RemediationState, at: float) -> ShownProposal:
     plan = msgspec.to_builtins(document(one, book, at))
-    return Shown(
+    return ShownProposal(
         plan=plan, deed=sentences.deed(plan, _job_nodes(one, book)), leaving=_leaving(one, plan), undoing=sentences.undoing(plan),
         standing=sentences.standing(plan), obstacles=sentences.obstacles(plan), choices=choices(one),
         holdable=[(f"{kind}:{name}", f"{kind} {name}") for kind, name in _holdable(one)],

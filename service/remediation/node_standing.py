@@ -21,7 +21,7 @@ from service.store.models import Incident, UnfitNode
 State = Literal["fit", "suspected", "out", "burn_in", "offender"]
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class NodeStanding(msgspec.Struct, frozen=True, kw_only=True):
     """One node. ``since`` and ``until`` are of the state; no ``until``: it is unknown."""
 
     record: NodeRecord
@@ -42,7 +42,7 @@ class _Against(NamedTuple):
 
 def read_standings(
     session: Session, now: float, weights: Weights, nodes: Collection[str] | None = None
-) -> dict[str, Standing]:
+) -> dict[str, NodeStanding]:
     """Return the standing of nodes, by name; without ``nodes`` of all that are not fit."""
     against = _against(session, now)
     if nodes is None:
@@ -57,7 +57,7 @@ def read_standings(
     }
 
 
-def read_standing(session: Session, record: NodeRecord, now: float, weights: Weights) -> Standing:
+def read_standing(session: Session, record: NodeRecord, now: float, weights: Weights) -> NodeStanding:
     """Return the standing of a node with this record."""
     return _standing(record, _against(session, now), now, weights)
 
@@ -86,8 +86,8 @@ def _against(session: Session, now: float) -> _Against:
     return against
 
 
-def _standing(record: NodeRecord, against: _Against, now: float, weights: Weights) -> Standing:
-    node, found = record.node, Standing(record=record, probability=fault_probability(record, now, weights))
+def _standing(record: NodeRecord, against: _Against, now: float, weights: Weights) -> NodeStanding:
+    node, found = record.node, NodeStanding(record=record, probability=fault_probability(record, now, weights))
     because = burn_in.explain_unfit(record, now, weights)
     if (one := against.out.get(node)) is not None:
         why = f"{one.id} has taken it out of {one.job}, and what comes of that is not known yet"

@@ -8,7 +8,7 @@ from typing import Any
 from analyzers.model.topology import Topology
 from collectors.records.printable import printable
 from service.reports import story
-from service.reports.rank_map import CELL, RankMap
+from service.reports.rank_map import CELL, RankLayout
 from service.reports.rank_states import RankStates
 from service.reports.waits import Wait
 
@@ -16,7 +16,7 @@ MOST_CALLOUTS = 12
 MOST_LETTERS = 160  # of the sentence that a cell is read out with
 
 
-def cells(laid_out: RankMap, states: RankStates, topology: Topology) -> Iterator[dict[str, Any]]:
+def cells(laid_out: RankLayout, states: RankStates, topology: Topology) -> Iterator[dict[str, Any]]:
     """Yield what stands in each cell."""
     for rank in sorted(laid_out.cells):
         x, y = laid_out.cells[rank]
@@ -25,14 +25,14 @@ def cells(laid_out: RankMap, states: RankStates, topology: Topology) -> Iterator
                "title": f"{topology.label(rank)}: {state.meaning}"}  # fmt: skip
 
 
-def callouts(laid_out: RankMap, states: RankStates) -> list[tuple[int, int, int]]:
+def callouts(laid_out: RankLayout, states: RankStates) -> list[tuple[int, int, int]]:
     """Return (rank, x, y) of the cells that are pointed out: named or suspected."""
     named = [state for state in states.states if state.style in ("culprit", "suspect")]
     ranks = [rank for state in named for rank in state.ranks if rank in laid_out.cells]
     return [(rank, *laid_out.cells[rank]) for rank in ranks[:MOST_CALLOUTS]]
 
 
-def map_data(laid_out: RankMap, states: RankStates, topology: Topology, waits: tuple[Wait, ...]) -> dict[str, Any]:
+def map_data(laid_out: RankLayout, states: RankStates, topology: Topology, waits: tuple[Wait, ...]) -> dict[str, Any]:
     """Return what the script draws and reads out: columns, because 16,384 objects would be ten times the bytes."""
     ranks = sorted(laid_out.cells)
     used = sorted({states.waits[rank] for rank in ranks if rank in states.waits})

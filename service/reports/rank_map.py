@@ -30,7 +30,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class RankMap:
+class RankLayout:
     """Top left corners of the cells, by rank, and the size of the whole."""
 
     title: str
@@ -51,7 +51,7 @@ class _Plan:
     column_names: tuple[str, ...]
 
 
-def rank_map(topology: Topology, ranks: tuple[int, ...]) -> RankMap:
+def rank_map(topology: Topology, ranks: tuple[int, ...]) -> RankLayout:
     """Lay out these ranks by their parallel coordinates, else by node, else in rank order."""
     plan = _by_coordinates(topology, ranks) or _by_node(topology, ranks) or _in_order(ranks)
     return _drawn(plan)
@@ -101,7 +101,7 @@ def _in_order(ranks: tuple[int, ...]) -> _Plan:
     )
 
 
-def _drawn(plan: _Plan) -> RankMap:
+def _drawn(plan: _Plan) -> RankLayout:
     rows, columns, inside = (max((place[axis] for place in plan.places.values()), default=0) + 1 for axis in range(3))
     wide = _block_width(inside)
     gap = BLOCK_GAP if inside > 1 else 2
@@ -126,7 +126,7 @@ def _drawn(plan: _Plan) -> RankMap:
             grid.top(band) + row * step_y + place // wide * CELL,
         )
     width = grid.left + a_band * step_x
-    return RankMap(
+    return RankLayout(
         plan.title, cells, tuple(_labels(plan, grid)), width, grid.top(ceil(columns / a_band)) - grid.head + 2, pixel
     )
 

@@ -17,7 +17,7 @@ LETTERS = "abcdefgh"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RankState:
     """One kind of rank: its style class, the glyph that stands in a cell, what it means, and who."""
 
     style: str
@@ -31,7 +31,7 @@ class RankStates:
     """Every rank in exactly one state, the named first; ``silent`` left no evidence of its own (hatched, whatever else)."""
 
     ranks: tuple[int, ...]
-    states: tuple[State, ...]
+    states: tuple[RankState, ...]
     of_rank: dict[int, int]
     silent: frozenset[int]
     waits: dict[int, int]  # rank → index of its wait
@@ -52,13 +52,13 @@ def rank_states(verdict: Verdict, window: Window, topology: Topology, waits: tup
             _kind(waits[index]) for rank, index in held.items() if rank not in named | open_
         ).most_common()
     ]
-    states: list[State] = []
+    states: list[RankState] = []
 
     def add(style: str, glyph: str, meaning: str, members: Iterable[int]) -> None:
         wanted = frozenset(members)
         chosen = tuple(rank for rank in ranks if rank in wanted)
         if chosen:
-            states.append(State(style, glyph, meaning, chosen))
+            states.append(RankState(style, glyph, meaning, chosen))
 
     add("culprit", "!", "named by the verdict", named)
     add("suspect", "?", "suspected; the evidence does not narrow it further", open_)

@@ -18,7 +18,7 @@ MOST_WAITS = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TimelineEvent:
     """One thing that happened, ``at`` in UTC seconds."""
 
     lane: str
@@ -28,7 +28,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TimelineMark:
     """What one bin of one lane holds. ``place`` in 0..1 from left to right."""
 
     lane: str
@@ -42,8 +42,8 @@ class Mark:
 class Timeline:
     """The marks, the span that is shown, and how many events lie outside it."""
 
-    marks: tuple[Mark, ...]
-    events: tuple[Event, ...]
+    marks: tuple[TimelineMark, ...]
+    events: tuple[TimelineEvent, ...]
     begin: float
     end: float
     outside: int
@@ -69,21 +69,23 @@ def timeline(verdict: Verdict, window: Window, waits: Iterable[Wait]) -> Timelin
     return Timeline(marks, tuple(shown), begin, end, empty.outside, None if pinned is None else empty.place(pinned))
 
 
-def _events(window: Window, waits: Iterable[Wait]) -> Iterator[Event]:
+def _events(window: Window, waits: Iterable[Wait]) -> Iterator[TimelineEvent]:
     for wait in list(waits)[:MOST_WAITS]:
         if wait.since_ns > 0:
             which = f" {wait.sequence}" if wait.sequence is not None else f" by rank {wait.entered[0]}"
-            yield Event(LANES[2], wait.since_ns / 1e9, f"{wait.operation}{which} of {wait.group} begins, never ends")
+            yield TimelineEvent(
+                LANES[2], wait.since_ns / 1e9, f"{wait.operation}{which} of {wait.group} begins, never ends"
+            )
     for record in window.records:
         if record.at is None:
             continue
         if isinstance(record, KernelEvent):
-            yield Event(LANES[0], record.at, record.text or record.event, record.source)
+            yield TimelineEvent(LANES[0], record.at, record.text or record.event, record.source)
         elif isinstance(record, LogEvent):
-            yield Event(LANES[1], record.at, record.text or record.message or record.event, record.source)
+            yield TimelineEvent(LANES[1], record.at, record.text or record.message or record.event, record.source)
         elif isinstance(record, StackDump | ProcessState):
             of_rank = f" of rank {record.rank}" if record.rank is not None else ""
-            yield Event(
+            yield TimelineEvent(
                 LANES[3],
                 record.at,
                 f"{'stacks' if isinstance(record, StackDump) else 'state'}{of_rank} read",
@@ -91,9 +93,9 @@ def _events(window: Window, waits: Iterable[Wait]) -> Iterator[Event]:
             )
 
 
-def _marks(events: list[Event], span: Timeline) -> Iterator[Mark]:
-    bins: dict[tuple[str, int], list[Event]] = {}
+def _marks(events: list[TimelineEvent], span: Timeline) -> Iterator[TimelineMark]:
+    bins: dict[tuple[str, int], list[TimelineEvent]] = {}
     for event in events:
         bins.setdefault((event.lane, int(span.place(event.at) * BINS)), []).append(event)
     for (lane, _), inside in sorted(bins.items()):
-        yield Mark(lane, span.place(inside[0].at), inside[0].at, len(inside), inside[0].text)
+        yield TimelineMark(lane, span.place(inside[0].at), inside[0].at, len(inside), inside[0].text)

@@ -17,7 +17,7 @@ from collectors.records import DIRECTORY, RoleState, block, directory_sender
 from service.clock import now
 from service.roles.directory import Slot, key
 from service.roles.repository import RoleDirectories
-from service.store.appender import Appender, Busy
+from service.store.appender import Appender, QueueFull
 from service.store.log import Incoming
 
 TOGETHER_SECONDS = 1.0
@@ -90,7 +90,7 @@ class RoleReadingLog:
             batch = Incoming(directory_sender(job), secrets.token_hex(16), None, now(), len(readings), data)
             try:
                 self._appender.submit(batch)
-            except Busy as busy:
+            except QueueFull as busy:
                 _log.warning("role_readings_wait job=%s reason=%s", job, busy)
                 with self._lock:
                     self._waiting[job] = {**readings, **self._waiting[job]}

@@ -25,7 +25,7 @@ FORGOTTEN_SECONDS = 30 * 86_400.0  # after its last change that a watcher sees, 
 AUDITED = {"Register": "role_registered", "Leave": "role_left", "Fence": "role_fenced"}
 
 
-class Full(Exception):
+class DirectoryFull(Exception):
     """There is no room for another instance, or another job; the text has the bound."""
 
 
@@ -37,7 +37,7 @@ class RoleDirectories:
         self.listening_since = clock()
 
     def take(self, job: str, event: Event, by: str) -> tuple[Slot, float]:
-        """Apply an event; return its slot and how long the lease lasts, in seconds. Raise ``RegistrationRefused`` or ``Full``."""
+        """Apply an event; return its slot and the seconds of its lease. Raise ``RegistrationRefused``, ``DirectoryFull``."""
         at = self._clock()
         with self._database.transaction() as session:
             row = self._row(session, job, at, event)
@@ -109,7 +109,7 @@ class RoleDirectories:
 
 
 def _make_room(session: Session, job: str, event: Register, at: float) -> None:
-    """Let instances that have ended go where a directory is full, the oldest first; raise ``Full`` where all may live.
+    """Let instances that have ended go where a directory is full, the oldest first; raise ``DirectoryFull`` where all may live.
 
     Epochs are counted by the directory: who takes such a place again gets a higher one.
     """
@@ -123,18 +123,18 @@ def _make_room(session: Session, job: str, event: Register, at: float) -> None:
         session.delete(row)
     session.flush()
     if (session.scalar(of_job) or 0) >= MOST_SLOTS:
-        raise Full(f"the directory of {job} has {MOST_SLOTS:,} instances that serve, the most")
+        raise DirectoryFull(f"the directory of {job} has {MOST_SLOTS:,} instances that serve, the most")
 
 
 def _make_room_for_job(session: Session, at: float) -> None:
-    """Let the directory go that was quiet for longest where there are too many; raise ``Full`` where none is quiet."""
+    """Let the directory go that was quiet for longest where there are too many; raise ``DirectoryFull`` where none is quiet."""
     if (session.scalar(select(func.count()).select_from(RoleDirectory)) or 0) < MOST_DIRECTORIES:
         return
     living = select(RoleSlot.job).where(RoleSlot.renewed_at >= at - QUIET_SECONDS)
     quiet = RoleDirectory.changed_at < at - QUIET_SECONDS, RoleDirectory.job.not_in(living)
     oldest = select(RoleDirectory.job).where(*quiet).order_by(RoleDirectory.changed_at).limit(1)
     if (job := session.scalar(oldest)) is None:
-        raise Full(f"there are {MOST_DIRECTORIES:,} directories of roles at work, the most")
+        raise DirectoryFull(f"there are {MOST_DIRECTORIES:,} directories of roles at work, the most")
     session.execute(delete(RoleDirectory).where(RoleDirectory.job == job))
 
 

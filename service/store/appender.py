@@ -30,7 +30,7 @@ RETRY_SECONDS = 2.0  # between two tries of what failed, where no sender tries
 _log = logging.getLogger(__name__)
 
 
-class Busy(Exception):
+class QueueFull(Exception):
     """The queue is full; the sender keeps its batch and comes again."""
 
     def __init__(self, reason: str, retry_after_seconds: float = BUSY_SECONDS) -> None:
@@ -46,7 +46,7 @@ class Unavailable(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
-class Bounds(Protocol):
+class QueueBounds(Protocol):
     """The settings that bound the queue and the commits."""
 
     queue_batches: int
@@ -55,7 +55,7 @@ class Bounds(Protocol):
 
 
 @dataclass(slots=True)
-class Counts:
+class AppenderCounts:
     """What the appender has done since it began, for the metrics."""
 
     batches: int = 0
@@ -76,9 +76,11 @@ class _Waiting:
 class Appender:
     """A queue and the thread that empties it into the log."""
 
-    def __init__(self, log: Log, settings: Settings | Bounds, committed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, log: Log, settings: Settings | QueueBounds, committed: Callable[[], None] = lambda: None
+    ) -> None:
         """``committed`` is called after each commit, in the appender's thread: it wakes the log's reader."""
-        self.counts = Counts()
+        self.counts = AppenderCounts()
         self._log, self._bounds, self._committed = log, settings, committed
         self._changed = threading.Condition()
         self._queue: deque[_Waiting] = deque()
@@ -122,7 +124,7 @@ class Appender:
         future: Future[Appended] = Future()
         with self._changed:
             if self._closing:
-                raise Busy("the service is stopping")
+                raise QueueFull("the service is stopping")
             self._check_room(len(batch.block))
             self._queue.append(_Waiting(batch, future, time.monotonic()))
             self._bytes += len(batch.block)
@@ -135,10 +137,10 @@ class Appender:
         bounds = self._bounds
         if len(self._queue) >= bounds.queue_batches:
             self.counts.refused += 1
-            raise Busy(f"{len(self._queue):,} batches wait for the log, as many as queue_batches allows")
+            raise QueueFull(f"{len(self._queue):,} batches wait for the log, as many as queue_batches allows")
         if self._queue and self._bytes + size_bytes > bounds.queue_bytes:
             self.counts.refused += 1
-            raise Busy(f"{self._bytes:,} bytes wait for the log; with this batch more than queue_bytes allows")
+            raise QueueFull(f"{self._bytes:,} bytes wait for the log; with this batch more than queue_bytes allows")
 
     def _full(self) -> bool:
         return len(self._queue) >= COMMIT_BATCHES or self._bytes >= COMMIT_BYTES

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from service.store.models import Event
+from service.store.models import AuditEvent
 from service.store.schema import clean, clean_details
 
 LONGEST_DETAIL = 1_000
@@ -22,14 +22,14 @@ def record(
         "at": at, "kind": kind, "actor": clean(actor, 255), "subject": clean(subject, 255),
         "details": clean_details(details, LONGEST_DETAIL),
     }  # fmt: skip
-    session.execute(insert(Event), [row])
+    session.execute(insert(AuditEvent), [row])
 
 
-def newest(session: Session, most: int, before: int | None = None, kind: str | None = None) -> Sequence[Event]:
+def newest(session: Session, most: int, before: int | None = None, kind: str | None = None) -> Sequence[AuditEvent]:
     """Return up to ``most`` events, the newest first; ``before``: those with a smaller number."""
-    statement = select(Event).order_by(Event.sequence.desc()).limit(most)
+    statement = select(AuditEvent).order_by(AuditEvent.sequence.desc()).limit(most)
     if before is not None:
-        statement = statement.where(Event.sequence < before)
+        statement = statement.where(AuditEvent.sequence < before)
     if kind is not None:
-        statement = statement.where(Event.kind == kind)
+        statement = statement.where(AuditEvent.kind == kind)
     return session.scalars(statement).all()

@@ -51,7 +51,7 @@ class Consumer(Protocol):
 
 
 @dataclass(slots=True)
-class Counts:
+class FollowerCounts:
     """What the follower has done since it began, for the metrics."""
 
     batches: int = 0
@@ -84,7 +84,7 @@ class Follower:
         clock: Callable[[], float] = now,
     ) -> None:
         """``window_seconds``: how far back consumers resume."""
-        self.counts = Counts()
+        self.counts = FollowerCounts()
         self.observations = Observations()
         self.sequence = 0  # up to here everything is derived
         self.resumed = False

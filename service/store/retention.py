@@ -32,12 +32,12 @@ from service.store.incidents import ENGINE
 from service.store.models import (
     Alarm,
     Attempt,
+    AuditEvent,
     Base,
     Batch,
     Block,
     Command,
     Cursor,
-    Event,
     Execution,
     Incident,
     Job,
@@ -79,7 +79,7 @@ def delete_rows(database: Database, rules: Iterable[Rule]) -> None:
             session.execute(delete(model).where(*where))
 
 
-class Bounds(Protocol):
+class RetentionBounds(Protocol):
     """The settings that bound what is kept."""
 
     retention_days: float
@@ -113,7 +113,7 @@ class Retention:
     """The rules of a store, and the sweep that carries them out."""
 
     def __init__(
-        self, database: Database, bounds: Settings | Bounds, clock: Callable[[], float] = now,
+        self, database: Database, bounds: Settings | RetentionBounds, clock: Callable[[], float] = now,
         is_sure: Callable[[], bool] = lambda: PROCESS.is_sure,
     ) -> None:  # fmt: skip
         """``is_sure``: whether the clock is certain, so that anything is old."""
@@ -257,7 +257,7 @@ class Retention:
             (Job, (Job.last_seen_at < before_at, Job.declared_at.is_(None), ~has_attempts)),
             (Node, (Node.last_seen_at < before_at,)),
             (Command, (Command.expires_at < before_at,)),
-            (Event, (Event.at < audit_before_at,)),
+            (AuditEvent, (AuditEvent.at < audit_before_at,)),
             (RemovedBatches, (RemovedBatches.received_at < before_at,)),
         )
         delete_rows(self._database, rules)

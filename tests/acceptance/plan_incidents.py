@@ -111,7 +111,7 @@ def groups_of(topology: Topology) -> dict[str, tuple[str, ...]]:
     return {key: tuple(sorted(nodes)) for key, nodes in members.items()}
 
 
-def why_not_identifiable(truth: oracle.Truth, faulty: tuple[str, ...], nodes: int) -> str:
+def why_not_identifiable(truth: oracle.ExpectedAnswer, faulty: tuple[str, ...], nodes: int) -> str:
     """Say what keeps an incident from being one faulty machine among others that the dumps determine; "": nothing."""
     if not faulty:
         return "no machine is faulty"

@@ -16,7 +16,7 @@ from service.api.inspection import inspect
 from service.store.database import Database
 from service.store.follower import Follower
 from service.store.log import Incoming, Log
-from service.store.models import Event
+from service.store.models import AuditEvent
 from service.store.window.assembly import Feed
 from service.store.window.compaction import Compaction
 from service.store.window.tail import Tail
@@ -148,7 +148,7 @@ def test_a_follower_reads_on(follower: tuple[Log, Follower], database: Database)
     )
     assert counts.undecodable_batches >= 50
     with database.session() as session:
-        told = set(session.scalars(select(Event.kind)))
+        told = set(session.scalars(select(AuditEvent.kind)))
     assert told == {"batch_undecodable"}
 
 

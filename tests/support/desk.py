@@ -21,7 +21,7 @@ from analyzers.remediation.types import Remediation
 from service.clock import now
 from service.remediation.repository import RemediationRepository
 from service.store.database import Database
-from service.store.models import Attempt, Event, Job, Node, Placement
+from service.store.models import Attempt, AuditEvent, Job, Node, Placement
 from tests.support import command_line, incident_rows
 from tests.support.command_line import Done
 from tests.support.incident_rows import JOB
@@ -107,7 +107,7 @@ class Desk:
     def changes(self) -> int:
         """Return how many changes the audit log has."""
         with self.database.session() as session:
-            return session.query(Event).count()
+            return session.query(AuditEvent).count()
 
 
 @pytest.fixture(scope="module")

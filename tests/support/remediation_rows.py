@@ -17,7 +17,7 @@ from service.store.database import Database
 from service.store.models import (
     Answer,
     Attempt,
-    Event,
+    AuditEvent,
     Execution,
     Hold,
     Incident,
@@ -35,7 +35,7 @@ from tests.support.served import Client
 
 INCIDENT, PLAN_ID = "inc-0123456789ab", "rem-0123456789ab"
 NODES = tuple(f"gpu-{number:04d}" for number in range(1, 5))
-TABLES = (Row, Hold, Switch, Execution, NodeRecord, ShadowCase, Answer, Event, Incident, Placement, Job, Node)
+TABLES = (Row, Hold, Switch, Execution, NodeRecord, ShadowCase, Answer, AuditEvent, Incident, Placement, Job, Node)
 
 
 def cleared(database: Database) -> None:

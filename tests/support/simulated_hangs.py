@@ -95,7 +95,7 @@ def score(played: Played, verdict: Verdict, seconds: float) -> Score:
     )
 
 
-def _outcome(scenario: Scenario, truth: oracle.Truth, verdict: Verdict, named: frozenset[int]) -> str:
+def _outcome(scenario: Scenario, truth: oracle.ExpectedAnswer, verdict: Verdict, named: frozenset[int]) -> str:
     if scenario.kind in SILENT:
         silent = not named and (verdict.abstained or verdict.symptom == "healthy")
         certain = scenario.kind != "healthy_twice" or verdict.symptom == "healthy"
@@ -112,7 +112,7 @@ def _outcome(scenario: Scenario, truth: oracle.Truth, verdict: Verdict, named: f
     return "misled" if misled else "wrong"
 
 
-def _innocent_evicted(scenario: Scenario, truth: oracle.Truth, verdict: Verdict) -> set[object]:
+def _innocent_evicted(scenario: Scenario, truth: oracle.ExpectedAnswer, verdict: Verdict) -> set[object]:
     """Return the machines, or ranks where no machine is known, that would be replaced and hold no culprit."""
     if verdict.action.kind not in REPLACING:
         return set()

@@ -9,7 +9,7 @@ from analyzers.remediation.messages import (
     Proposed,
 )
 from service.store.database import Database
-from service.store.models import Event, TimelineEntry
+from service.store.models import AuditEvent, TimelineEntry
 from tests.support.incident_rows import AT
 from tests.support.remediation_fleet import ID, INCIDENT, plan
 
@@ -21,7 +21,7 @@ APPROVED = (PROPOSED, Approve(id=ID, by="ann"))
 def told(database: Database) -> tuple[list[str], list[tuple[str | None, str]]]:
     """Return the kinds of the audit log, and of the stream with the incident of each."""
     with database.session() as session:
-        audit = session.scalars(select(Event.kind).order_by(Event.sequence)).all()
+        audit = session.scalars(select(AuditEvent.kind).order_by(AuditEvent.sequence)).all()
         stream = session.execute(
             select(TimelineEntry.incident, TimelineEntry.kind).order_by(TimelineEntry.sequence)
         ).all()

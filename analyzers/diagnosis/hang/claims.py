@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from analyzers.diagnosis.hang.desync import Mismatch
+from analyzers.diagnosis.hang.desync import Disagreement
 from analyzers.diagnosis.hang.rhythm import Rhythm
-from analyzers.diagnosis.hang.roots import Ending, Paths, chains
-from analyzers.diagnosis.hang.waits import DumpCoverage, Node, Operation, Situation, Waits
+from analyzers.diagnosis.hang.roots import Paths, WaitEnd, chains
+from analyzers.diagnosis.hang.waits import DumpCoverage, HangSituation, Node, Operation, Waits
 from analyzers.diagnosis.hang.wording import (
     ALL_STARTED,
     CIRCLE,
@@ -51,7 +51,7 @@ class Claims:
 
     window: Window
     topology: Topology
-    situation: Situation
+    situation: HangSituation
     waits: Waits
     beat: Rhythm
     paths: Paths = field(init=False)
@@ -67,7 +67,7 @@ class Claims:
         self.words = Words(self.window, self.topology, self.situation, self.waits)
         self.coverage = DumpCoverage(self.situation, self.topology)
 
-    def desyncs(self, found: list[Mismatch]) -> Iterator[Finding]:
+    def desyncs(self, found: list[Disagreement]) -> Iterator[Finding]:
         """Blame the code where a rank calls something else than its group; never a machine."""
         for mismatch in found[:MOST_ROOT_RANKS]:
             silent = self._silent(mismatch)
@@ -87,23 +87,23 @@ class Claims:
                 "code", "desync", (suspect,), mismatch.odd, together=True, missing=missing, first=evidence
             )
 
-    def _silent(self, mismatch: Mismatch) -> frozenset[int]:
+    def _silent(self, mismatch: Disagreement) -> frozenset[int]:
         """Return the ranks without a whole dump that may have called too: members, or any where no dump lists those."""
         operation = Operation(mismatch.group, mismatch.sequence)
         unlisted = self.coverage.may_have_more_members(operation)
         silent = self.coverage.absent - set(mismatch.calls)
         return silent if unlisted else silent.intersection(self.situation.members[mismatch.group])
 
-    def _settled(self, mismatch: Mismatch) -> bool:
+    def _settled(self, mismatch: Disagreement) -> bool:
         """Return whether the majority stays one, whatever the members without a dump called."""
         silent = self._silent(mismatch)
         return mismatch.lead > len(silent) or not silent
 
-    def _part_of(self, mismatch: Mismatch) -> Collection[int]:
+    def _part_of(self, mismatch: Disagreement) -> Collection[int]:
         """Return the ranks that a disagreement explains; all that called or may have, where it does not show which are odd."""
         return mismatch.odd if self._settled(mismatch) else self._silent(mismatch).union(mismatch.calls)
 
-    def endings(self, found: list[Ending], disagreements: list[Mismatch]) -> Iterator[Finding]:
+    def endings(self, found: list[WaitEnd], disagreements: list[Disagreement]) -> Iterator[Finding]:
         """Classify where the waits end, leaving out what a disagreement already explains."""
         explained = {Operation(m.group, m.sequence) for m in disagreements}
         odd = {rank for m in disagreements for rank in self._part_of(m)}
@@ -194,7 +194,7 @@ class Claims:
             "machine", "no_dump", suspects, tuple(ranks), together=not beside and len(ranks) == 1, missing=missing
         )
 
-    def _stuck_operations(self, found: list[Ending]) -> Iterator[Finding]:
+    def _stuck_operations(self, found: list[WaitEnd]) -> Iterator[Finding]:
         """All reached it, none finished it: the device of one of them or the network between, undecided by itself."""
         for ending in found[:MOST_ROOT_RANKS]:
             operation = ending.operations[0]
@@ -239,7 +239,7 @@ class Claims:
         evidence = (self.words.evidence(why, rank, None),)
         return Suspect(kind="rank", strength=STRENGTH["device_stuck"], why=why, ranks=(rank,), evidence=evidence)
 
-    def _cycle(self, ending: Ending) -> Finding:
+    def _cycle(self, ending: WaitEnd) -> Finding:
         """Ranks that wait for each other: two groups entered in opposite order is code; anything else is a set."""
         groups = {operation.group for operation in ending.operations if operation.source < 0}
         entered = ", ".join(self.words.named(operation) for operation in ending.operations[:4])
@@ -252,7 +252,7 @@ class Claims:
             return self._finding("code", "deadlock", (suspect,), ending.ranks, together=True)
         return self._set(list(ending.ranks), "deadlock", CIRCLE.format(ranks=listed(ending.ranks), entered=entered))
 
-    def _odd_order(self, ending: Ending) -> tuple[int, ...]:
+    def _odd_order(self, ending: WaitEnd) -> tuple[int, ...]:
         """Return the ranks whose first wait is unlike the majority's; all of them where there is no majority."""
         table = self.situation.progress.table
         first = {}

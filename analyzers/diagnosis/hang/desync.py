@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.diagnosis.hang.fronts import Progress
+from analyzers.diagnosis.hang.fronts import Fronts
 from analyzers.model.recorder import Ints, Mask, keyed
 
 # Sizes must agree here. All-to-all, gather, scatter and list-form all-gather carry uneven shards legitimately.
@@ -22,7 +22,7 @@ Call = tuple[str, int, str]  # operation, elements (-1: may differ), dtypes ("":
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class Disagreement:
     """One collective on which the members disagree. ``odd``: the minority, or all where there is no majority."""
 
     group: int
@@ -36,7 +36,7 @@ class Mismatch:
     created_ns: int
 
 
-def mismatches(progress: Progress) -> list[Mismatch]:
+def mismatches(progress: Fronts) -> list[Disagreement]:
     """Return the outstanding collectives on which members disagree, the oldest first, one for each set of odd ranks."""
     table = progress.table
     rows, keys = _compared(progress)
@@ -52,7 +52,7 @@ def mismatches(progress: Progress) -> list[Mismatch]:
     return [m for m in found if not (m.odd in seen or seen.add(m.odd))]  # type: ignore[func-returns-value]
 
 
-def _compared(progress: Progress) -> tuple[Ints, Ints]:
+def _compared(progress: Fronts) -> tuple[Ints, Ints]:
     """Return every row, finished or not, of the collectives that are outstanding on any rank, with a key each."""
     table = progress.table
     key = keyed(table["group"], table["collective_seq"])
@@ -62,7 +62,7 @@ def _compared(progress: Progress) -> tuple[Ints, Ints]:
     return rows, key[rows]
 
 
-def _calls(progress: Progress, rows: Ints) -> Ints:
+def _calls(progress: Fronts, rows: Ints) -> Ints:
     """Code each row's call, equal calls equally."""
     table = progress.table
     columns = [table[name][rows] for name in ("operation", "input_sizes", "dtypes")]
@@ -81,7 +81,7 @@ def _differing(keys: Ints, calls: Ints) -> list[int]:
     return [int(key) for key in distinct[counts > 1]]
 
 
-def _call(progress: Progress, row: int) -> Call:
+def _call(progress: Fronts, row: int) -> Call:
     table = progress.table
     return _call_of(*(table.strings[int(table[name][row])] for name in ("operation", "input_sizes", "dtypes")))
 
@@ -98,7 +98,7 @@ def elements(sizes: str) -> int:
     return sum(math.prod(int(n) for n in shape.split(",") if n.strip()) for shape in _NUMBERS.findall(sizes))
 
 
-def _mismatch(progress: Progress, rows: Ints, call_of: dict[int, Call]) -> Mismatch | None:
+def _mismatch(progress: Fronts, rows: Ints, call_of: dict[int, Call]) -> Disagreement | None:
     table = progress.table
     by_rank: dict[int, list[Call]] = defaultdict(list)
     for row in rows:
@@ -115,11 +115,11 @@ def _mismatch(progress: Progress, rows: Ints, call_of: dict[int, Call]) -> Misma
     first = int(rows[np.argmin(table["created_ns"][rows])])
     group, sequence = int(table["group"][first]), int(table["collective_seq"][first])
     ahead = _ahead(progress, group, sequence, {rank: calls[rank] for rank in odd}, calls) if decided else ()
-    return Mismatch(group, sequence, calls, odd, decided, lead, ahead, first, int(table["created_ns"][rows].min()))
+    return Disagreement(group, sequence, calls, odd, decided, lead, ahead, first, int(table["created_ns"][rows].min()))
 
 
 def _ahead(
-    progress: Progress, group: int, sequence: int, odd: dict[int, tuple[Call, ...]], calls: dict[int, tuple[Call, ...]]
+    progress: Fronts, group: int, sequence: int, odd: dict[int, tuple[Call, ...]], calls: dict[int, tuple[Call, ...]]
 ) -> tuple[int, ...]:
     """Return the odd ranks whose call is what the majority calls next: they are ahead by one, not behind."""
     table = progress.table

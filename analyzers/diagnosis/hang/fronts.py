@@ -15,7 +15,7 @@ _PEERS = re.compile(r"(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)")
 
 
 @dataclass(frozen=True)
-class Progress:
+class Fronts:
     """Which rows of the table are outstanding, and how far each rank got in each group.
 
     ``outstanding``, ``lost``, ``current`` are masks of shape (n,). ``lost``: the rank never saw it end, but a peer's end
@@ -72,7 +72,7 @@ def peers_of(operation: str) -> tuple[str, int, int] | None:
     return (found[1], int(found[2]), int(found[3])) if found else None
 
 
-def progress(table: RecorderTable) -> Progress:
+def progress(table: RecorderTable) -> Fronts:
     """Separate what is truly outstanding from what lingers: earlier attempts, passed entries, lost completions."""
     pairs = Pairs.from_table(table)
     current = of_this_attempt(table, pairs)
@@ -82,7 +82,7 @@ def progress(table: RecorderTable) -> Progress:
     lost = lost_completions(table, pairs, unfinished, ended_by_pair(table, pairs, current, unfinished))
     entered = pairs.highest(table["collective_seq"], current & ~table.is_p2p)
     ended = pairs.highest(table["collective_seq"], table.finished & current & ~table.is_p2p)
-    return Progress(table, pairs, current & ~left, lost, unfinished & ~lost, entered, ended)
+    return Fronts(table, pairs, current & ~left, lost, unfinished & ~lost, entered, ended)
 
 
 # A peer's end of one of these proves that every member's device reached it. A broadcast, reduce or send may end early.

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.diagnosis.hang.fronts import Progress
+from analyzers.diagnosis.hang.fronts import Fronts
 from analyzers.model.recorder import Mask
 from analyzers.model.window import Window, last_activity_ns
 
@@ -34,13 +34,13 @@ class Rhythm:
     onset_ns: int | None
 
 
-def rhythm(window: Window, progress: Progress) -> Rhythm:
+def rhythm(window: Window, progress: Fronts) -> Rhythm:
     """Judge whether the job runs. ``unknown``: neither two samples nor a trusted time; the caller assumes a hang."""
     onset = _oldest_created_ns(progress)
     return Rhythm(*_judged(window, progress, onset), onset)
 
 
-def _judged(window: Window, progress: Progress, onset: int | None) -> tuple[Pulse, str]:
+def _judged(window: Window, progress: Fronts, onset: int | None) -> tuple[Pulse, str]:
     age, moved = _age_seconds(window, progress), _moved(window)
     if moved is False:
         return "hung", "two dumps of the same ranks show no progress between them"
@@ -68,18 +68,18 @@ def _by_age(age: float, usual: float | None, longest: float | None, waits: str, 
     return "undecided", f"{waits}; the job has paused up to {longest:.2f} s before"
 
 
-def _oldest_created_ns(progress: Progress) -> int | None:
+def _oldest_created_ns(progress: Fronts) -> int | None:
     created = progress.table["created_ns"][_waits(progress)]
     return int(created.min()) if len(created) else None
 
 
-def _waits(progress: Progress) -> Mask:
+def _waits(progress: Fronts) -> Mask:
     """Mark all that a rank's own dump calls unfinished, whether its peers prove it ended or not."""
     waits: Mask = (progress.outstanding | progress.lost) & (progress.table["created_ns"] > 0)
     return waits
 
 
-def _age_seconds(window: Window, progress: Progress) -> float | None:
+def _age_seconds(window: Window, progress: Fronts) -> float | None:
     """Return the age of the oldest wait when its own rank was dumped, None where no instant can be trusted."""
     at = {dump.rank: dump.at for dump in window.dumps if dump.at is not None and last_activity_ns(dump) > 0}
     if len(at) < len(window.dumps) / 2 or not at:
@@ -97,7 +97,7 @@ def _age_seconds(window: Window, progress: Progress) -> float | None:
     return max(*ages, 0.0) if ages else newest - last
 
 
-def _pauses(progress: Progress) -> tuple[float | None, float | None]:
+def _pauses(progress: Fronts) -> tuple[float | None, float | None]:
     """Return the ranks' usual longest pause (the median over ranks) and the longest of all, from launch to launch."""
     table = progress.table
     rows = np.flatnonzero(progress.current & (table["created_ns"] > 0))

@@ -10,7 +10,7 @@ from analyzers.diagnosis.hang.waits import Node, Operation, Waits
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class WaitEnd:
     """One end of the waits: a rank, an operation stuck in itself, or a cycle of several."""
 
     ranks: tuple[int, ...]
@@ -22,7 +22,7 @@ class Ending:
         return len(self.ranks) > 1
 
 
-def endings(waits: Waits) -> list[Ending]:
+def endings(waits: Waits) -> list[WaitEnd]:
     """Return the strongly connected parts of the graph that wait for nothing outside themselves, in rank order."""
     parts = list(_strongly_connected(waits.after))
     part_of = {node: number for number, part in enumerate(parts) for node in part}
@@ -32,7 +32,7 @@ def endings(waits: Waits) -> list[Ending]:
         if number not in leaving:
             ranks = tuple(sorted(node for node in part if isinstance(node, int)))
             operations = tuple(sorted(node for node in part if isinstance(node, Operation)))
-            found.append(Ending(ranks, operations))
+            found.append(WaitEnd(ranks, operations))
     return sorted(found, key=lambda ending: (ending.ranks, ending.operations))
 
 

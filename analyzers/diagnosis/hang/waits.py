@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.diagnosis.hang.fronts import Progress, peers_of
+from analyzers.diagnosis.hang.fronts import Fronts, peers_of
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology, key_of
 
@@ -48,22 +48,22 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Situation:
+class HangSituation:
     """What the graph is built from: the ranks' progress, and each group's members (by the table's group number)."""
 
-    progress: Progress
+    progress: Fronts
     members: tuple[tuple[int, ...], ...]
     inferred: tuple[bool, ...]
 
 
-def situate(progress: Progress, topology: Topology) -> Situation:
+def situate(progress: Fronts, topology: Topology) -> HangSituation:
     """Find the members of every group that the table uses."""
     found = [topology.by_key.get(key_of(group)) for group in progress.table.groups]
     members = tuple(group.members if group else () for group in found)
-    return Situation(progress, members, tuple(group.inferred if group else True for group in found))
+    return HangSituation(progress, members, tuple(group.inferred if group else True for group in found))
 
 
-def build(situation: Situation) -> Waits:
+def build(situation: HangSituation) -> Waits:
     """Draw every edge of the fronts: to the ranks that have not reached them, or else to those that something older holds up."""
     waits = Waits()
     fronts = _operations(situation, waits)
@@ -78,7 +78,7 @@ def build(situation: Situation) -> Waits:
     return waits
 
 
-def _operations(situation: Situation, waits: Waits) -> dict[int, tuple[int, Operation]]:
+def _operations(situation: HangSituation, waits: Waits) -> dict[int, tuple[int, Operation]]:
     """Name the operation of every front row: row → (rank, operation)."""
     table = situation.progress.table
     fronts: dict[int, tuple[int, Operation]] = {}
@@ -95,7 +95,7 @@ def _operations(situation: Situation, waits: Waits) -> dict[int, tuple[int, Oper
     return fronts
 
 
-def _operation(situation: Situation, row: int, rank: int, group: int) -> Operation | None:
+def _operation(situation: HangSituation, row: int, rank: int, group: int) -> Operation | None:
     table = situation.progress.table
     if group < 0 or rank not in situation.members[group]:
         return None
@@ -110,7 +110,7 @@ def _operation(situation: Situation, row: int, rank: int, group: int) -> Operati
     return Operation(group, -1, source, target)
 
 
-def _blocking(situation: Situation, fronts: dict[int, tuple[int, Operation]]) -> dict[int, set[Operation]]:
+def _blocking(situation: HangSituation, fronts: dict[int, tuple[int, Operation]]) -> dict[int, set[Operation]]:
     """Return what holds each rank up: its oldest outstanding operation, with the other parts of a coalesced one."""
     table = situation.progress.table
     oldest = situation.progress.oldest_row
@@ -130,7 +130,7 @@ def _blocking(situation: Situation, fronts: dict[int, tuple[int, Operation]]) ->
 
 
 def _collective_edges(
-    situation: Situation, waits: Waits, operation: Operation, blocking: dict[int, set[Operation]]
+    situation: HangSituation, waits: Waits, operation: Operation, blocking: dict[int, set[Operation]]
 ) -> None:
     absent = waits.absent[operation] = _absent(situation, operation)
     known = [member for member in absent if member in situation.progress.dumped]
@@ -142,14 +142,14 @@ def _collective_edges(
         waits.stuck.add(operation)  # all reached it and nothing older holds a rank up: device or network
 
 
-def _absent(situation: Situation, operation: Operation) -> tuple[int, ...]:
+def _absent(situation: HangSituation, operation: Operation) -> tuple[int, ...]:
     """Return the members that have not launched a collective; one without a dump counts as not having launched it."""
     members = situation.members[operation.group]
     entered = situation.progress.entered_by(np.asarray(members, np.int64), operation.group)
     return tuple(member for member, reached in zip(members, entered, strict=True) if reached < operation.sequence)
 
 
-def _held_up(situation: Situation, operation: Operation, blocking: dict[int, set[Operation]]) -> list[int]:
+def _held_up(situation: HangSituation, operation: Operation, blocking: dict[int, set[Operation]]) -> list[int]:
     """Return the members that reached a collective but are held up by something older.
 
     One that has left it is held up by something newer: gloo's members leave one after the other, and a rank that waits in
@@ -165,7 +165,7 @@ def _held_up(situation: Situation, operation: Operation, blocking: dict[int, set
 
 
 def _transfer_edges(
-    situation: Situation, waits: Waits, operation: Operation, blocking: dict[int, set[Operation]]
+    situation: HangSituation, waits: Waits, operation: Operation, blocking: dict[int, set[Operation]]
 ) -> None:
     """A transfer waits for its other end, unless that end is there too: the oldest unfinished of each pair up in order."""
     ends = {operation.source, operation.target}
@@ -189,7 +189,7 @@ MOST_ABSENT_SHARE = 1 / 3
 class DumpCoverage:
     """The dumps of a window, held against the ranks and the groups of its job."""
 
-    situation: Situation
+    situation: HangSituation
     topology: Topology
 
     @cached_property

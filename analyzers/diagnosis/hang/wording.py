@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzers.diagnosis.hang.desync import Mismatch
-from analyzers.diagnosis.hang.waits import Operation, Situation, Waits
+from analyzers.diagnosis.hang.desync import Disagreement
+from analyzers.diagnosis.hang.waits import HangSituation, Operation, Waits
 from analyzers.model.finding import Evidence
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
@@ -32,7 +32,7 @@ class Words:
 
     window: Window
     topology: Topology
-    situation: Situation
+    situation: HangSituation
     waits: Waits
 
     def waited(self, rank: int) -> list[Operation]:
@@ -60,7 +60,7 @@ class Words:
             return f"the transfer from rank {operation.source} to rank {operation.target} in {named}"
         return f"{table.operation(row)} {operation.sequence} of {named}"
 
-    def disagreement(self, mismatch: Mismatch) -> str:
+    def disagreement(self, mismatch: Disagreement) -> str:
         """State which ranks called what where their group called something else."""
         group = self.situation.progress.table.groups[mismatch.group]
         others = next((r for r in mismatch.calls if r not in mismatch.odd), None)

@@ -17,7 +17,7 @@ from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect, Sym
 from analyzers.model.role_instances import Instance, Seat, fold, newest_at, serving
 from analyzers.model.role_look import Stall
 from analyzers.model.role_stalls import stalled
-from analyzers.model.role_waits import Waits
+from analyzers.model.role_waits import RoleWaits
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import RoleState
@@ -35,7 +35,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     for stall in stalls:
         yield _finding(stall, instances, rules, topology)
     waiting: dict[str, set[int]] = defaultdict(set)
-    for one in Waits(instances, rules, now).waiting:
+    for one in RoleWaits(instances, rules, now).waiting:
         if (rank := rank_of(one, topology)) is not None:
             waiting[one.role].add(rank)
     for role, ranks in sorted(waiting.items()):

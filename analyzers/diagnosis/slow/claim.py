@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from analyzers.diagnosis.slow.op_table import Worker
-from analyzers.diagnosis.slow.situation import Situation
+from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect, Symptom
 
 WORTH = 1.10  # a kind of slowness that costs less than this is shown as evidence, and is no verdict
@@ -44,13 +44,13 @@ def suspect_of(worker: Worker, strength: float, why: str, node: str | None = Non
     )
 
 
-def node_of(seen: Situation, number: int) -> str | None:
+def node_of(seen: SlowSituation, number: int) -> str | None:
     """Return the host of a worker, None where that is not known."""
     rank = seen.table.workers[number].rank
     return None if rank is None else seen.topology.nodes.get(rank)
 
 
-def with_costs(seen: Situation, *shown: Evidence) -> tuple[Evidence, ...]:
+def with_costs(seen: SlowSituation, *shown: Evidence) -> tuple[Evidence, ...]:
     """Return evidence, and after it what each kind of slowness costs."""
     if seen.costs is None or seen.pipeline is None:
         return shown
@@ -71,7 +71,7 @@ def with_costs(seen: Situation, *shown: Evidence) -> tuple[Evidence, ...]:
     return (*shown, *(Evidence(text=one, source=source) for one in costs))
 
 
-def _length(seen: Situation) -> str:
+def _length(seen: SlowSituation) -> str:
     real = seen.step_seconds
     known = real[np.isfinite(real)]
     length = float(np.median(known)) if len(known) else float(np.median(seen.pipeline.base)) if seen.pipeline else 0.0

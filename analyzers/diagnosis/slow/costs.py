@@ -19,7 +19,7 @@ Seconds = tuple[Floats, ...]
 
 
 @dataclass(frozen=True)
-class Costs:
+class SlowCosts:
     """Slowdowns by kind. ``ideal``: by all unevenness together; ``by_operation`` and ``by_stage``: by each alone."""
 
     ideal: float
@@ -129,13 +129,13 @@ def _agreement(logs: dict[int, list[Floats]], agreed: dict[int, Floats]) -> floa
     return own / (own + within) if own + within > 0 else 0.0
 
 
-def measure(pipeline: Pipeline, table: OpTable) -> Costs:
+def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
     """Return the costs of what no worker is to blame for, with ``pipeline`` as it would be without slow workers."""
     even, agreement = even_data(pipeline)
     best = ideal(pipeline)
     whole = float(pipeline.step_seconds(best).sum())
     no_stalls = tuple(np.zeros(array.shape) for array in pipeline.stalls)
-    return Costs(
+    return SlowCosts(
         float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
         pipeline.slowdown(even) if agreement >= AGREED else 1.0,
         _times(pipeline, pipeline.step_seconds(transfer={way: even_edges(one) for way, one in pipeline.transfer.items()})),

@@ -7,7 +7,7 @@ import numpy as np
 from analyzers.diagnosis.slow.claim import node_of
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.outliers import LEAST
-from analyzers.diagnosis.slow.situation import Situation
+from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.transfers import is_transfer
 
 PART = 0.25  # an operation that shows less than this part of a worker's excess does not share it
@@ -16,7 +16,7 @@ UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to 
 NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 
 
-def doubt(seen: Situation, number: int) -> tuple[str, str] | None:
+def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
     """Return what else may make a worker slow, and what would decide; None where nothing speaks against its machine."""
     if not alike(seen) and seen.table.workers[number].pp < 0:
         return (
@@ -39,7 +39,7 @@ def doubt(seen: Situation, number: int) -> tuple[str, str] | None:
     return None
 
 
-def _lengths_differ(seen: Situation, number: int) -> bool:
+def _lengths_differ(seen: SlowSituation, number: int) -> bool:
     """Whether long microbatches may be all that a worker suffers from: it is alone in its replica, and was so from the start."""
     worker, table = seen.table.workers[number], seen.compute
     if seen.costs is None or seen.costs.data < UNEVEN or seen.outliers.changed_at[number] >= 0:
@@ -50,18 +50,18 @@ def _lengths_differ(seen: Situation, number: int) -> bool:
     return worker.dp < 0 or len({one.pp for one in computing if one.dp == worker.dp}) < 2
 
 
-def _has_experts(seen: Situation) -> bool:
+def _has_experts(seen: SlowSituation) -> bool:
     """Whether ranks exchange parts of their work, as those of a mixture of experts do."""
     return any("all-to-all" in seen.table.operations[code] for code in np.unique(seen.table.operation).tolist())
 
 
-def alike(seen: Situation) -> bool:
+def alike(seen: SlowSituation) -> bool:
     """Whether no transfer shows that workers have stages that the trace does not name."""
     codes = np.unique(seen.table.operation).tolist()
     return not any(is_transfer(seen.table.operations[code]) for code in codes)
 
 
-def of_one_kind(seen: Situation, slow: list[int]) -> bool:
+def of_one_kind(seen: SlowSituation, slow: list[int]) -> bool:
     """Whether slow workers of several machines are so by the same factor and since the same step: by what they share."""
     if not several(seen, slow):
         return False
@@ -70,19 +70,19 @@ def of_one_kind(seen: Situation, slow: list[int]) -> bool:
     return float(np.ptp(excess)) < near and int(np.ptp(since)) <= 1
 
 
-def several(seen: Situation, slow: list[int]) -> bool:
+def several(seen: SlowSituation, slow: list[int]) -> bool:
     """Whether workers are not known to be of one machine."""
     nodes = {node_of(seen, number) for number in slow}
     return len(slow) > 1 and (len(nodes) > 1 or None in nodes)
 
 
-def compared(seen: Situation, number: int) -> bool:
+def compared(seen: SlowSituation, number: int) -> bool:
     """Whether a stage, a replica or a collective shows that a worker's peers have the same duty."""
     worker = seen.table.workers[number]
     return worker.pp >= 0 or worker.dp >= 0 or bool((seen.table.kind == COMMUNICATION).any())
 
 
-def operations(seen: Situation, number: int) -> tuple[list[str], list[str]]:
+def operations(seen: SlowSituation, number: int) -> tuple[list[str], list[str]]:
     """Return the operations in which a worker takes longer than its peers, and those in which it does not."""
     table, levels = seen.compute, seen.levels
     mine = (table.worker == number) & (table.step >= max(int(seen.outliers.changed_at[number]), 0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from analyzers.diagnosis.slow.claim import evidence_of, finding, suspect_of, with_costs
 from analyzers.diagnosis.slow.since import slower_since
-from analyzers.diagnosis.slow.situation import Situation
+from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
 from analyzers.diagnosis.slow.slow_workers import open_sets, slow_replicas, slow_workers, unsure_workers
 from analyzers.model.finding import Finding, Suspect
@@ -18,7 +18,7 @@ UNSEEN = float(np.log(1.25))  # a trace that does not show so much leaves it ope
 UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
 
 
-def findings(seen: Situation) -> Iterator[Finding]:
+def findings(seen: SlowSituation) -> Iterator[Finding]:
     """Yield a finding for each kind of slowness that is worth one; else one that nothing is wrong, or what cannot be decided."""
     made = [
         *slow_workers(seen),
@@ -37,7 +37,7 @@ def unmeasured(why: str) -> Finding:
     return finding("slow_unmeasured", "unknown", "unknown", missing=(why,))
 
 
-def _healthy(seen: Situation) -> Finding:
+def _healthy(seen: SlowSituation) -> Finding:
     """Return that no kind of slowness costs the job much, and what was seen of it."""
     latent = tuple(_latent(seen, number) for number in seen.outliers.slow.tolist())
     compared = int(np.count_nonzero(seen.levels.peers > 1))
@@ -61,13 +61,13 @@ def _healthy(seen: Situation) -> Finding:
     return finding(fault_class, "healthy", "none", evidence=with_costs(seen, shown), rejected=latent, missing=missing)
 
 
-def _without_trace(seen: Situation) -> list[int]:
+def _without_trace(seen: SlowSituation) -> list[int]:
     """Return the ranks that the job has and of which there is no trace; none where no record states how many it has."""
     traced = {worker.rank for worker in seen.table.workers}
     return [rank for rank in range(seen.topology.world_size or 0) if rank not in traced] if None not in traced else []
 
 
-def _latent(seen: Situation, number: int) -> Suspect:
+def _latent(seen: SlowSituation, number: int) -> Suspect:
     worker, times = seen.table.workers[number], float(np.exp(seen.outliers.excess[number]))
     why = f"{worker.name} takes {times:.2f} times as long as its peers, and the job does not wait for it"
     return suspect_of(worker, 0.1, why)

@@ -18,7 +18,7 @@ from analyzers.diagnosis.slow.claim import FEWEST_PEERS, finding
 from analyzers.diagnosis.stacks.stacks import VOTING_ROUNDS, fail_slow
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Kind, Suspect
-from analyzers.model.frames import Rules
+from analyzers.model.frames import FrameRules
 from analyzers.model.ranges import ranges
 from analyzers.model.slow_look import Apart, Measure, SlowLook
 from analyzers.model.standings import SOFT, Observation, histories
@@ -59,7 +59,7 @@ STRENGTHS = {"stopped": SURE, "throttled": SURE, "gpu_slowed": SURE}
 def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what is claimed of a slowdown that lasts."""
     shown = (Evidence(text=_in_words(slow), source="steps", at=slow.since),)
-    hints = tuple(_hints(slow, window, topology, Rules.from_knowledge(knowledge)))
+    hints = tuple(_hints(slow, window, topology, FrameRules.from_knowledge(knowledge)))
     apart = [(measure, one) for measure in slow.measures for one in measure.apart]
     beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _tells(one)), *hints)
     if apart and len({_whose(one) for _, one in apart}) == 1:
@@ -130,7 +130,7 @@ def _value(name: str, value: float) -> str:
     return f"{value:.3g} s" if name == "cpu" else f"{value:.2g}"
 
 
-def _hints(slow: SlowLook, window: Window, topology: Topology, rules: Rules) -> Iterator[Evidence]:
+def _hints(slow: SlowLook, window: Window, topology: Topology, rules: FrameRules) -> Iterator[Evidence]:
     """Yield what the stacks show of who keeps the others waiting: no proof, because it may have been so before."""
     looks = _looks(window, topology, rules, slow.since) if rules.rules else []
     alone: Counter[int] = Counter()
@@ -156,7 +156,7 @@ def _waits(one: Observation) -> bool:
     return one.duty.name.startswith("waiting_")
 
 
-def _looks(window: Window, topology: Topology, rules: Rules, since: float) -> list[dict[int, Observation]]:
+def _looks(window: Window, topology: Topology, rules: FrameRules, since: float) -> list[dict[int, Observation]]:
     """Return the stacks that were taken of most ranks at one time, since a slowdown began, the newest looks."""
     if not window.records_of(StackDump):
         return []

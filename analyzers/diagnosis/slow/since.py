@@ -9,14 +9,14 @@ import numpy as np
 from analyzers.diagnosis.slow.claim import WORTH, evidence_of, finding
 from analyzers.diagnosis.slow.levels import LEAST_NOISE, SHORTEST, median_of_known, rise, turn
 from analyzers.diagnosis.slow.op_table import Floats
-from analyzers.diagnosis.slow.situation import Situation
+from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding
 
 TIMES = 8.0  # the noise of a rise
 MISSING = "what changed then: the code, the lengths of sequences, clocks and power of the machines, the network"
 
 
-def slower_since(seen: Situation) -> Iterator[Finding]:
+def slower_since(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that computations, or else steps, take longer than before, on all that do the same."""
     found = [(f"all {len(seen.table.workers):,} workers take", *_rise(seen.levels.step_level))]
     found += [(f"stage {stage} takes on all its replicas", *risen(seen, stage)) for stage in _stages(seen)]
@@ -32,7 +32,7 @@ def slower_since(seen: Situation) -> Iterator[Finding]:
         yield finding("slow_together", "slow", "unknown", evidence=(shown,), missing=(MISSING,), costs=times)
 
 
-def risen(seen: Situation, stage: int) -> tuple[float, int]:
+def risen(seen: SlowSituation, stage: int) -> tuple[float, int]:
     """Return the rise of a stage that all its replicas share, and the index of its step; 0 without one."""
     members = np.array([worker.pp == stage for worker in seen.table.workers])
     if len(_stages(seen)) < 2 or not members.any():
@@ -40,7 +40,7 @@ def risen(seen: Situation, stage: int) -> tuple[float, int]:
     return _rise(median_of_known(seen.levels.by_step[members], axis=0))
 
 
-def _stages(seen: Situation) -> list[int]:
+def _stages(seen: SlowSituation) -> list[int]:
     found = sorted({worker.pp for worker in seen.table.workers})
     return found if len(found) > 1 else []
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from analyzers.diagnosis.slow import costs, levels, outliers, pipeline
-from analyzers.diagnosis.slow.costs import Costs
+from analyzers.diagnosis.slow.costs import SlowCosts
 from analyzers.diagnosis.slow.levels import Levels
 from analyzers.diagnosis.slow.op_table import BATCH, COMPUTE, Floats, Mask, OpTable
 from analyzers.diagnosis.slow.outliers import Outliers
@@ -20,7 +20,7 @@ TRUE_TO_LIFE = 0.15  # steps that are played this much longer or shorter than th
 
 
 @dataclass(frozen=True)
-class Situation:
+class SlowSituation:
     """``together``: the cost of all slow workers. ``costs``: of what is left without them; None: steps cannot be played."""
 
     table: OpTable
@@ -32,7 +32,7 @@ class Situation:
     pipeline: Pipeline | None = None
     by_worker: dict[int, float] | None = None
     together: float | None = None
-    costs: Costs | None = None
+    costs: SlowCosts | None = None
 
     @cached_property
     def step_seconds(self) -> Floats:
@@ -55,7 +55,7 @@ def span(table: OpTable) -> Floats:
     return np.where(longest > 0, longest, np.nan)
 
 
-def measure(table: OpTable, topology: Topology) -> Situation | None:
+def measure(table: OpTable, topology: Topology) -> SlowSituation | None:
     """Return what a trace shows; None where none of its operations is compute."""
     kinds = table.kind
     mask = kinds == COMPUTE
@@ -68,7 +68,7 @@ def measure(table: OpTable, topology: Topology) -> Situation | None:
         return None
     found = levels.measure(compute)
     apart = outliers.find(found, by_past_alone=whole_batches)
-    seen = Situation(table, compute, found, apart, topology, whole_batches)
+    seen = SlowSituation(table, compute, found, apart, topology, whole_batches)
     played = None if whole_batches else pipeline.build(table, mask)
     if played is None or not _true_to_life(played.base, seen.step_seconds):
         return seen

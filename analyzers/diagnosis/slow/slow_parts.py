@@ -23,7 +23,7 @@ from analyzers.diagnosis.slow.claim import (
 )
 from analyzers.diagnosis.slow.op_table import LOADER
 from analyzers.diagnosis.slow.since import risen
-from analyzers.diagnosis.slow.situation import Situation
+from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, even_edges
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 
@@ -31,7 +31,7 @@ LINK_TIMES = 1.5  # a transfer that takes less than this times the others' is no
 ONE_HOST = 0.7  # one host's share of what all stalls cost, for the stalls to be its own
 
 
-def long_stage(seen: Situation) -> Iterator[Finding]:
+def long_stage(seen: SlowSituation) -> Iterator[Finding]:
     """Yield a pipeline stage that is longer than the others on every replica."""
     if seen.costs is None or seen.pipeline is None or seen.costs.stages < WORTH:
         return
@@ -57,7 +57,7 @@ def long_stage(seen: Situation) -> Iterator[Finding]:
     yield finding("slow_stage", "slow", "imbalance", suspect, evidence=with_costs(seen, shown), costs=seen.costs.stages)
 
 
-def _loads(seen: Situation) -> dict[int, float]:
+def _loads(seen: SlowSituation) -> dict[int, float]:
     assert seen.pipeline is not None
     return {
         stage: float(np.median(array.sum(axis=0)))
@@ -65,7 +65,7 @@ def _loads(seen: Situation) -> dict[int, float]:
     }
 
 
-def uneven_data(seen: Situation) -> Iterator[Finding]:
+def uneven_data(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that microbatches differ."""
     if seen.costs is None or seen.costs.data < WORTH:
         return
@@ -80,7 +80,7 @@ def uneven_data(seen: Situation) -> Iterator[Finding]:
     yield finding("slow_data", "slow", "data", suspect, evidence=with_costs(seen, shown), costs=seen.costs.data)
 
 
-def slow_links(seen: Situation) -> Iterator[Finding]:
+def slow_links(seen: SlowSituation) -> Iterator[Finding]:
     """Yield the links between stages on which transfers take longer than on the same links of other replicas."""
     if (
         seen.costs is None
@@ -115,7 +115,7 @@ def slow_links(seen: Situation) -> Iterator[Finding]:
         yield finding("slow_link", "slow", "network", *suspects, together=True, evidence=first, costs=seen.costs.links)
 
 
-def stalled_hosts(seen: Situation) -> Iterator[Finding]:
+def stalled_hosts(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that hosts stall: one, by its loader or for what the trace does not have; or all and any, in pauses."""
     if seen.costs is None or seen.pipeline is None or seen.costs.stalls < WORTH:
         return

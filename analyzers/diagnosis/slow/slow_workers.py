@@ -22,7 +22,7 @@ from analyzers.diagnosis.slow.claim import (
     with_costs,
 )
 from analyzers.diagnosis.slow.doubts import compared, doubt, of_one_kind, several
-from analyzers.diagnosis.slow.situation import Situation
+from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
 
@@ -31,7 +31,7 @@ LATENT = 1.01  # a worker that costs the job less does not slow it
 FEWEST_STEPS, FEWEST_TIMES = 3, 4
 
 
-def slow_workers(seen: Situation) -> Iterator[Finding]:
+def slow_workers(seen: SlowSituation) -> Iterator[Finding]:
     """Yield the workers that are slower than their peers and that the job waits for."""
     slow = [
         number for number in seen.outliers.slow.tolist() if cost_of(seen, number) >= LATENT or seen.pipeline is None
@@ -56,13 +56,13 @@ def slow_workers(seen: Situation) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _once(seen: Situation) -> bool:
+def _once(seen: SlowSituation) -> bool:
     """Whether a worker did the same work too few times for more than an accident, or a long microbatch, to show."""
     each = np.bincount(seen.compute.worker, minlength=1) / max(len(np.unique(seen.compute.operation)), 1)
     return float(np.median(each[each > 0])) < FEWEST_TIMES
 
 
-def _too_few(seen: Situation, slow: list[int]) -> Finding:
+def _too_few(seen: SlowSituation, slow: list[int]) -> Finding:
     worker, times = seen.table.workers[slow[0]], float(np.exp(seen.outliers.excess[slow[0]]))
     text = f"{worker.name} took {times:.2f} times as long as its peers, and did each operation fewer than {FEWEST_TIMES} times"
     missing = "more steps would show whether it is always slow, or had more work once"
@@ -71,7 +71,7 @@ def _too_few(seen: Situation, slow: list[int]) -> Finding:
     )
 
 
-def _doubtful(seen: Situation, doubts: list[tuple[int, tuple[str, str]]]) -> Finding:
+def _doubtful(seen: SlowSituation, doubts: list[tuple[int, tuple[str, str]]]) -> Finding:
     evidence = []
     for number, (why, _) in doubts:
         worker, times = seen.table.workers[number], float(np.exp(seen.outliers.excess[number]))
@@ -82,17 +82,17 @@ def _doubtful(seen: Situation, doubts: list[tuple[int, tuple[str, str]]]) -> Fin
     )
 
 
-def _victims(seen: Situation, slow: list[int]) -> tuple[int, ...]:
+def _victims(seen: SlowSituation, slow: list[int]) -> tuple[int, ...]:
     guilty = {seen.table.workers[number].rank for number in slow}
     return tuple(sorted({one.rank for one in seen.table.workers if one.rank is not None and one.rank not in guilty}))
 
 
-def cost_of(seen: Situation, number: int) -> float:
+def cost_of(seen: SlowSituation, number: int) -> float:
     """Return how many times as long steps take because of a worker."""
     return (seen.by_worker or {}).get(number, 1.0)
 
 
-def _suspect(seen: Situation, number: int) -> Suspect:
+def _suspect(seen: SlowSituation, number: int) -> Suspect:
     worker, times = seen.table.workers[number], float(np.exp(seen.outliers.excess[number]))
     strength, doubt = _strength(seen, number)
     cost = cost_of(seen, number)
@@ -105,12 +105,12 @@ def _suspect(seen: Situation, number: int) -> Suspect:
     return suspect_of(worker, strength, why, node_of(seen, number))
 
 
-def _since(seen: Situation, number: int) -> str:
+def _since(seen: SlowSituation, number: int) -> str:
     at = int(seen.outliers.changed_at[number])
     return f", since step {int(seen.table.steps[at])}" if at >= 0 else ""
 
 
-def _strength(seen: Situation, number: int) -> tuple[float, str]:
+def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
     """Return how sure it is that a worker's machine is slow, and what speaks against."""
     by_step = seen.levels.by_step[number] - seen.levels.shared[number]
     at = max(int(seen.outliers.changed_at[number]), 0)
@@ -135,7 +135,7 @@ def _strength(seen: Situation, number: int) -> tuple[float, str]:
     return PROVEN, ""
 
 
-def _many(seen: Situation, slow: list[int]) -> Finding:
+def _many(seen: SlowSituation, slow: list[int]) -> Finding:
     """Return that many workers are slow at once: what they share is at fault, and no machine by itself."""
     names = ", ".join(seen.table.workers[number].name for number in slow[:MOST_NAMED])
     text = f"{len(slow):,} of {len(seen.table.workers):,} workers take longer than their peers, such as {names}"
@@ -146,7 +146,7 @@ def _many(seen: Situation, slow: list[int]) -> Finding:
     )  # fmt: skip
 
 
-def open_sets(seen: Situation) -> Iterator[Finding]:
+def open_sets(seen: SlowSituation) -> Iterator[Finding]:
     """Yield the sets of workers of which some are slow where it is not shown which."""
     for members in seen.outliers.open:
         workers = [seen.table.workers[number] for number in members.tolist()]
@@ -164,7 +164,7 @@ def open_sets(seen: Situation) -> Iterator[Finding]:
         )
 
 
-def unsure_workers(seen: Situation) -> Iterator[Finding]:
+def unsure_workers(seen: SlowSituation) -> Iterator[Finding]:
     """Yield a worker that took longer than its peers, and whose steps vary so much that chance may have done that."""
     for number in seen.outliers.unsure[:1].tolist():
         worker, times = seen.table.workers[number], float(np.exp(seen.levels.level[number]))
@@ -175,7 +175,7 @@ def unsure_workers(seen: Situation) -> Iterator[Finding]:
         )
 
 
-def slow_replicas(seen: Situation) -> Iterator[Finding]:
+def slow_replicas(seen: SlowSituation) -> Iterator[Finding]:
     """Yield replicas whose stages are all slow alike: machines that share something, or more work in every microbatch."""
     slow = outliers.slow_replicas(seen.table, seen.levels)
     if not len(slow):

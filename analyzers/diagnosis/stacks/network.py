@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
-from analyzers.model.frames import NETWORK_CALL, Rules
+from analyzers.model.frames import NETWORK_CALL, FrameRules
 from analyzers.model.processes import Owners
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import Standing, place_of
@@ -52,7 +52,7 @@ class _End:
 class _Ends:
     """Finds where a rank's wait ends."""
 
-    def __init__(self, window: Window, topology: Topology, rules: Rules) -> None:
+    def __init__(self, window: Window, topology: Topology, rules: FrameRules) -> None:
         self._rules = rules
         self._owners = Owners.from_records(window, topology)
         self._job = window.job
@@ -86,7 +86,9 @@ class _Ends:
         return _End(hop.remote, name, hop.process_state, where, hop.rank if own else None)
 
 
-def network_waits(found: Mapping[int, Standing], window: Window, topology: Topology, rules: Rules) -> Iterator[Finding]:
+def network_waits(
+    found: Mapping[int, Standing], window: Window, topology: Topology, rules: FrameRules
+) -> Iterator[Finding]:
     """Claim, for the ranks in a network call, the process at the other end, or that none is known."""
     waiters = [one for one in found.values() if one.duty == NETWORK_CALL]
     if not waiters:

@@ -15,7 +15,7 @@ from analyzers.diagnosis.stacks.network import network_waits
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
-from analyzers.model.frames import Rules
+from analyzers.model.frames import FrameRules
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import SOFT, Standing, grouped, moved_on, standings, stepped_on
 from analyzers.model.topology import ProcessGroup, Topology
@@ -50,7 +50,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     """Claim the ranks outside communication, what all do alike, or the parallel group that stands apart."""
     if not window.records_of(StackDump):
         return
-    rules = Rules.from_knowledge(knowledge)
+    rules = FrameRules.from_knowledge(knowledge)
     if not rules.rules:
         return
     found = _with_hidden_waits(standings(window, topology, rules), rules.limit("dominant", 0.5))
@@ -259,7 +259,7 @@ def _everywhere(
     return replace(_finding(found, cause, "same_stack", (suspect,)), missing=missing)
 
 
-def _apart(found: Mapping[int, Standing], topology: Topology, rules: Rules) -> Iterator[Finding]:
+def _apart(found: Mapping[int, Standing], topology: Topology, rules: FrameRules) -> Iterator[Finding]:
     """Yield the parallel group that the ranks waiting elsewhere share, or the few in another collective call."""
     labels = Counter(one.label for one in found.values())
     usual, count = max(labels.items(), key=lambda item: (item[1], item[0]))

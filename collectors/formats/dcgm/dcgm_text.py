@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Z0-9_]{1,150}")
 
 
 @dataclass(slots=True)
-class Series:
+class ExporterSeries:
     """What a text holds; ``skipped``: lines that are none of it, ``over``: series beyond the limit."""
 
     tables: list[Table] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Series:
     over: int = 0
 
 
-def gather(lines: Iterable[str]) -> Series:
+def gather(lines: Iterable[str]) -> ExporterSeries:
     """Read the exporter's lines; a line that is damaged costs itself."""
     series, counters, seen = _Gathering(), set[str](), 0
     for line in lines:
@@ -50,7 +50,7 @@ def gather(lines: Iterable[str]) -> Series:
                 series.over += 1
             else:
                 series.add(line, counters)
-    return Series(list(series.tables.values()), list(series.devices.values()), series.skipped, series.over)
+    return ExporterSeries(list(series.tables.values()), list(series.devices.values()), series.skipped, series.over)
 
 
 @dataclass(slots=True)

@@ -229,7 +229,7 @@ class Parser:
         """Yield what was still held back."""
         yield from self._release()
 
-    def _trace(self, number: int, line: kernel_times.Line) -> Iterator[KernelEvent]:
+    def _trace(self, number: int, line: kernel_times.KernelLine) -> Iterator[KernelEvent]:
         frame = _TRACE.match(line.text) or _CUT_FRAME.match(line.text)
         if frame:
             words = " ".join(filter(None, frame.groups()))
@@ -245,7 +245,7 @@ class Parser:
             self.hung = None
             yield self.last
 
-    def _event(self, number: int, line: kernel_times.Line) -> KernelEvent | None:
+    def _event(self, number: int, line: kernel_times.KernelLine) -> KernelEvent | None:
         text, repeats = line.text, 1
         if repeated := _REPEATED.match(text):
             text, repeats = repeated[2], int(repeated[1])
@@ -276,7 +276,7 @@ class Parser:
         return None
 
     def _stamped(
-        self, number: int, line: kernel_times.Line, fields: kernel_lines.Fields, onto: KernelEvent
+        self, number: int, line: kernel_times.KernelLine, fields: kernel_lines.Fields, onto: KernelEvent
     ) -> KernelEvent:
         """Put time, node and source on an event's fields."""
         at = line.at
@@ -307,7 +307,7 @@ def _notable(line: str) -> bool:
     return line.startswith(("{", "\x1e{")) and '"MESSAGE":[' in line.replace(" ", "")  # the text is in byte values
 
 
-def _trusted(line: kernel_times.Line, fields: kernel_lines.Fields) -> bool:
+def _trusted(line: kernel_times.KernelLine, fields: kernel_lines.Fields) -> bool:
     """Only the kernel's own lines are evidence: any user may write "NVRM: Xid" to syslog under another tag."""
     if line.tag == kernel_times.KERNEL:
         return True

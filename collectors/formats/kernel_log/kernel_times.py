@@ -51,7 +51,7 @@ ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class KernelLine:
     """One line without its prefix. ``form`` names the prefix; "" where there was none. ``tag``: who logged it."""
 
     text: str
@@ -80,21 +80,21 @@ class _Journal(msgspec.Struct, rename={"message": "MESSAGE", "identifier": "SYSL
 _journal = msgspec.json.Decoder(_Journal)
 
 
-def split(line: str) -> Line:
+def split(line: str) -> KernelLine:
     """Take the prefix off a line; a line that has none comes back whole, with ``form`` empty."""
     if line.startswith(("{", "\x1e{")):
-        return _from_journal(line.lstrip("\x1e")) or Line(line)
+        return _from_journal(line.lstrip("\x1e")) or KernelLine(line)
     line = line.removeprefix("> ")  # of a quotation in a thread
     if line.startswith("<") and (priority := PRIORITY.match(line)):
         line = line[priority.end() :]
     if decoded := DECODED.match(line):
         within = split(line[decoded.end() :])
         text = within.text.removeprefix(": ")
-        return replace(within, text=text, form="dmesg -x", host=decoded["host"]) if within.form else Line(line)
+        return replace(within, text=text, form="dmesg -x", host=decoded["host"]) if within.form else KernelLine(line)
     for reading in _READINGS:
         if found := reading(line):
             return found
-    return Line(line)
+    return KernelLine(line)
 
 
 def dated(yearless_at: float, written_at: float | None) -> float | None:
@@ -116,29 +116,29 @@ def dated(yearless_at: float, written_at: float | None) -> float | None:
     return None
 
 
-def _kmsg(line: str) -> Line | None:
+def _kmsg(line: str) -> KernelLine | None:
     if not (found := KMSG.match(line)):
         return None
     text = ESCAPED.sub(lambda byte: chr(int(byte[1], 16)), line[found.end() :])
-    return Line(text, "kmsg", monotonic_at=int(found[1]) / 1e6)
+    return KernelLine(text, "kmsg", monotonic_at=int(found[1]) / 1e6)
 
 
-def _dmesg(line: str) -> Line | None:
+def _dmesg(line: str) -> KernelLine | None:
     if found := DMESG.match(line):
         text, seconds = line[found.end() :], float(found[1])
         tagged = MONOTONIC_HOST.match(text)  # journalctl -o short-monotonic: "[12.345678] host kernel: text"
         if tagged and tagged["tag"] == KERNEL:
-            return Line(text[tagged.end() :], "dmesg", host=tagged["host"], monotonic_at=seconds)
-        return Line(text, "dmesg", monotonic_at=seconds)
+            return KernelLine(text[tagged.end() :], "dmesg", host=tagged["host"], monotonic_at=seconds)
+        return KernelLine(text, "dmesg", monotonic_at=seconds)
     if found := DMESG_WALL.match(line):
         at = utc_seconds((int(found[6]), MONTHS[found[1]], int(found[2])), (found[3], found[4], found[5]))
-        return Line(line[found.end() :], "dmesg -T", at=at)
+        return KernelLine(line[found.end() :], "dmesg -T", at=at)
     if found := DMESG_HUMAN.match(line):
-        return Line(line[found.end() :], "dmesg -H")
+        return KernelLine(line[found.end() :], "dmesg -H")
     return None
 
 
-def _syslog(line: str) -> Line | None:
+def _syslog(line: str) -> KernelLine | None:
     if not (found := SYSLOG_HOSTLESS.match(line) or SYSLOG.match(line)):
         return None
     date = (YEARLESS_REFERENCE_YEAR, MONTHS[found[1]], int(found[2]))
@@ -147,7 +147,7 @@ def _syslog(line: str) -> Line | None:
     return _tagged(line, found, "syslog", None, None if stamp is None else stamp - origin)
 
 
-def _dated_syslog(line: str) -> Line | None:
+def _dated_syslog(line: str) -> KernelLine | None:
     if found := ISO_SYSLOG.match(line):
         return _tagged(line, found, "syslog", iso_seconds(found.groups()))
     if found := RFC_5424.match(line):
@@ -157,34 +157,34 @@ def _dated_syslog(line: str) -> Line | None:
     return None
 
 
-def _tagged(line: str, found: re.Match[str], form: str, at: float | None, yearless: float | None = None) -> Line:
+def _tagged(line: str, found: re.Match[str], form: str, at: float | None, yearless: float | None = None) -> KernelLine:
     text, monotonic = line[found.end() :], None
     if found["tag"] == KERNEL and (stamp := DMESG.match(text)):  # "host kernel: [12345.678901] text"
         text, monotonic = text[stamp.end() :], float(stamp[1])
-    return Line(text, form, found["tag"], found["host"] or None, at, yearless, monotonic)
+    return KernelLine(text, form, found["tag"], found["host"] or None, at, yearless, monotonic)
 
 
-def _dated_dmesg(line: str) -> Line | None:
+def _dated_dmesg(line: str) -> KernelLine | None:
     found = ISO_DMESG.match(line) or BRACKET_ISO.match(line)
     if not found:
         return None
     if stamp := RELAYED.match(line, found.end()):
-        return Line(line[stamp.end() :], "dmesg", at=iso_seconds(found.groups()))
-    return Line(line[found.end() :], "dmesg iso", at=iso_seconds(found.groups()))
+        return KernelLine(line[stamp.end() :], "dmesg", at=iso_seconds(found.groups()))
+    return KernelLine(line[found.end() :], "dmesg iso", at=iso_seconds(found.groups()))
 
 
-def _bare_tag(line: str) -> Line | None:
+def _bare_tag(line: str) -> KernelLine | None:
     if not (found := BARE_TAG.match(line)):
         return None
     stamp = DMESG.match(line, found.end())
     text = line[stamp.end() if stamp else found.end() :]
-    return Line(text, "tag", monotonic_at=float(stamp[1]) if stamp else None)
+    return KernelLine(text, "tag", monotonic_at=float(stamp[1]) if stamp else None)
 
 
 _READINGS = (_kmsg, _dmesg, _syslog, _dated_syslog, _dated_dmesg, _bare_tag)
 
 
-def _from_journal(line: str) -> Line | None:
+def _from_journal(line: str) -> KernelLine | None:
     try:
         entry = _journal.decode(line)
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -194,7 +194,7 @@ def _from_journal(line: str) -> Line | None:
     identifier = _word(entry.identifier) or ""
     # Any user may write under any identifier; the fields that begin with "_" are journald's own.
     tag = KERNEL if entry.transport == KERNEL else identifier if entry.unit == f"{identifier}.service" else ""
-    return Line(
+    return KernelLine(
         _message(entry.message),
         "journal",
         tag,

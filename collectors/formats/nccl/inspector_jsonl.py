@@ -141,7 +141,7 @@ def _little_endian(column: array[Any], places: list[int]) -> bytes:
 
 
 @dataclass(slots=True)
-class Gathered:
+class InspectorOperations:
     """What lines gave; ``damaged``: those that were no operation, ``over``: those beyond the bounds."""
 
     communicators: list[Communicator] = field(default_factory=list)
@@ -149,10 +149,10 @@ class Gathered:
     over: int = 0
 
 
-def gather(lines: Iterable[str | bytes]) -> Gathered:
+def gather(lines: Iterable[str | bytes]) -> InspectorOperations:
     """Read lines; a line that is damaged costs itself."""
     found: dict[tuple[str, int | None, int | None, str], Communicator] = {}
-    gathered, rows = Gathered(), 0
+    gathered, rows = InspectorOperations(), 0
     for text in lines:
         if not text.strip():
             continue

@@ -24,7 +24,7 @@ _DISTINGUISHING = (
 
 
 @dataclass(slots=True)
-class Series:
+class InspectorSeries:
     """What a text holds; ``damaged``: lines that are no series, ``over``: those beyond the bound."""
 
     tables: list[Table] = field(default_factory=list)
@@ -32,9 +32,9 @@ class Series:
     over: int = 0
 
 
-def gather(lines: Iterable[str], cells_most: int = CELLS_LIMIT) -> Series:
+def gather(lines: Iterable[str], cells_most: int = CELLS_LIMIT) -> InspectorSeries:
     """Read the plugin's lines; a line that is damaged costs itself, one of another exporter nothing."""
-    series, tables, seen, cells = Series(), dict[str | None, Table](), 0, 0
+    series, tables, seen, cells = InspectorSeries(), dict[str | None, Table](), 0, 0
     for line in lines:
         if not line.startswith(PREFIXES):
             continue

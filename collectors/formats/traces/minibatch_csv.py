@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from collectors.formats import Damaged, Input, reader
 from collectors.formats.traces.csv_rows import header_of, is_table, rows, whole
-from collectors.formats.traces.op_columns import LONGEST, MOST_ROWS, MOST_WORKERS, Worker, is_place, left_out
+from collectors.formats.traces.op_columns import LONGEST, MOST_ROWS, MOST_WORKERS, WorkerColumns, is_place, left_out
 from collectors.records import Record
 
 BATCH = "batch"
@@ -35,7 +35,7 @@ def read(input: Input) -> Iterator[Record]:
         named, lacks = ", ".join(header[:20]), " or ".join(missing)
         raise Damaged(f"a table of mini-batches has columns {', '.join(_NEEDED)}: this one has no {lacks}, but {named}")
     worker_at, time_at, batch_at = (header.index(name) for name in _NEEDED)
-    workers: dict[int, Worker] = {}
+    workers: dict[int, WorkerColumns] = {}
     count = damaged = over = 0
     for row in rows(input.stream):
         try:
@@ -49,7 +49,7 @@ def read(input: Input) -> Iterator[Record]:
             over += 1
         else:
             count += 1
-            mine = workers.setdefault(rank, Worker(rank, {}))
+            mine = workers.setdefault(rank, WorkerColumns(rank, {}))
             mine.add(BATCH, at, math.nan, took, -1, -1, math.nan)
     for mine in workers.values():
         yield from mine.records(source=input.source, at=input.at, told_by="minibatch", unit="relative")

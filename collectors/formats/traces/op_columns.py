@@ -84,7 +84,7 @@ def _bare(column: str, *, timed: bool) -> tuple[str, float]:
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerColumns:
     """The operations of one worker, in the order of the file."""
 
     rank: int | None

@@ -14,7 +14,7 @@ from collectors.formats.traces.op_columns import (
     MOST_WORKERS,
     WHOLE,
     Meaning,
-    Worker,
+    WorkerColumns,
     is_place,
     left_out,
     meaning,
@@ -25,10 +25,10 @@ from collectors.records import Record
 
 
 @dataclass(slots=True)
-class Gathered:
+class CsvRows:
     """What rows gave; ``damaged``: those that are no operation, ``over``: those beyond the bounds."""
 
-    workers: dict[tuple[int, int, int], Worker] = field(default_factory=dict)
+    workers: dict[tuple[int, int, int], WorkerColumns] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     rows: int = 0
@@ -50,7 +50,7 @@ def _sniff(head: bytes, _source: str) -> int:
 def read(input: Input) -> Iterator[Record]:
     """Yield one record a worker, and what was left out."""
     header = header_of(input.head)
-    meant, gathered = meaning(header), Gathered()
+    meant, gathered = meaning(header), CsvRows()
     if meant.missing:
         raise no_operations(header, meant.missing)
     place = {column: index for index, column in enumerate(header)}
@@ -62,7 +62,7 @@ def read(input: Input) -> Iterator[Record]:
     yield from left_out(input.source, gathered.damaged, gathered.over)
 
 
-def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, int]) -> None:
+def _add(gathered: CsvRows, row: list[str], meant: Meaning, place: dict[str, int]) -> None:
     try:
         numbers = {name: whole(row[place[meant.columns[name]]]) for name in WHOLE if name in meant.columns}
         key = (numbers.get("rank", -1), numbers.get("dp", -1), numbers.get("pp", -1))
@@ -91,7 +91,7 @@ def _add(gathered: Gathered, row: list[str], meant: Meaning, place: dict[str, in
     if key not in gathered.workers:
         places = zip(("dp", "pp", "cp"), (*key[1:], numbers.get("cp", -1)), strict=True)
         coordinates = {name: value for name, value in places if value >= 0}
-        gathered.workers[key] = Worker(key[0] if key[0] >= 0 else None, coordinates, texts.get("node") or None,
+        gathered.workers[key] = WorkerColumns(key[0] if key[0] >= 0 else None, coordinates, texts.get("node") or None,
                                        texts.get("device_model", ""))  # fmt: skip
     if texts.get("node") != (gathered.workers[key].node or texts.get("node")):
         gathered.workers[key].moved = True

@@ -80,7 +80,7 @@ class RayRoles:
             why = f"only the job's actor {self._ray.hook} can start {work.what} elsewhere, and there is none"
             return replace(work, problem=why)
         try:
-            Named(self._connection, self._job, work.role, actors).every(work.instances)
+            NamedActors(self._connection, self._job, work.role, actors).every(work.instances)
         except Nameless as why:
             return replace(work, problem=f"of the actors {why}, and there is no {self._ray.hook}")
         if not work.instances:
@@ -93,10 +93,10 @@ class RayRoles:
 
     def restart_role(self, work: RoleWork, keep: Keep) -> _Restart:
         """Return what restarts the actors, once."""
-        return _Restart(self._ray, work, keep, partial(Named, self._connection, self._job))
+        return _Restart(self._ray, work, keep, partial(NamedActors, self._connection, self._job))
 
 
-class Named:
+class NamedActors:
     """The names of a role's actors."""
 
     def __init__(self, connection: Connection, job: str, role: str, actors: Collection[str]) -> None:
@@ -119,7 +119,9 @@ class Named:
 class _Restart:
     """Restarts the actors of one remediation. Their processes are looked at first: a fenced one ends by itself."""
 
-    def __init__(self, ray: Ray, work: RoleWork, keep: Keep, named: Callable[[str, Collection[str]], Named]) -> None:
+    def __init__(
+        self, ray: Ray, work: RoleWork, keep: Keep, named: Callable[[str, Collection[str]], NamedActors]
+    ) -> None:
         self._ray, self._work, self._keep, self._named = ray, work, keep, named
         self._before = ray.actors()
         self._was = named(work.role, self._before).known(work.instances)

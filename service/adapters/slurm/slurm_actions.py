@@ -14,7 +14,7 @@ from service.adapters.scheduler import CommandRefused, Keep, Placed, Remediation
 from service.adapters.slurm import slurm_commands as commands
 from service.adapters.slurm.slurm_commands import Slurm
 from service.adapters.slurm.slurm_finding import RESTARTS, undo_work, work_of
-from service.adapters.slurm.slurm_output import FAILED, RUNS, Job, Node, folded
+from service.adapters.slurm.slurm_output import FAILED, RUNS, SlurmJob, SlurmNode, folded
 
 QUEUED_SECONDS = 10.0  # a job that waits for this long, and may start, waits for nodes
 SETTLED_SECONDS = 2.0
@@ -91,12 +91,12 @@ class SlurmScheduler:
             return f"left as it is: {refusal}"
         return f"may start on {folded(sorted(ours))} again"
 
-    def age_seconds(self, job: Job, keep: Keep) -> float:
+    def age_seconds(self, job: SlurmJob, keep: Keep) -> float:
         """Return for how long a job has run, by Slurm's own clock, which may differ from every other."""
         keep()
         return math.inf if job.started_at is None else self._slurm.clock() - job.started_at
 
-    def job(self, number: str, keep: Keep) -> Job | None:
+    def job(self, number: str, keep: Keep) -> SlurmJob | None:
         """Return a job."""
         keep()
         return self._slurm.job(number)
@@ -110,7 +110,7 @@ class SlurmScheduler:
             return str(refusal)
         return ""
 
-    def _node(self, name: str, keep: Keep) -> Node:
+    def _node(self, name: str, keep: Keep) -> SlurmNode:
         keep()
         node = self._slurm.node(name)
         if node is None:
@@ -151,7 +151,7 @@ class _Restart:
         """Whether it has been in this state for so long."""
         return time.monotonic() - self._since > seconds
 
-    def _is_the_old(self, job: Job) -> bool:
+    def _is_the_old(self, job: SlurmJob) -> bool:
         """Whether this run is the one that is to end: on a node that is taken out; without nodes, from before the begin.
 
         The new run begins no sooner than ``SETTLED_SECONDS``, so that whole seconds are precise enough.
@@ -167,7 +167,7 @@ class _Restart:
         self.refusal = self._slurm.change(commands.requeue(self._number), self._keep)
         self._requeues += 1
 
-    def _waiting(self, job: Job) -> str | None:
+    def _waiting(self, job: SlurmJob) -> str | None:
         # An update of a job that is still ending is lost when it enters the queue: it is repeated until it is kept.
         missing = not set(self._nodes) <= set(job.excluded)
         if missing or job.reason in _UNSCHEDULED or not self._released:
@@ -178,7 +178,7 @@ class _Restart:
         return f"is queued: {job.reason}" if self._for(QUEUED_SECONDS) else None
 
 
-def _foreign(node: Node, work: Work) -> str | None:
+def _foreign(node: SlurmNode, work: Work) -> str | None:
     """Describe another's reason or drain of a node; None where it is ours or there is none. Another's is never changed."""
     if node.reason.startswith(work.mark):
         return None

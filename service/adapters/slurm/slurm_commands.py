@@ -10,7 +10,15 @@ from contextlib import suppress
 
 from service.adapters.scheduler import CommandRefused, SchedulerAway
 from service.adapters.slurm import slurm_output
-from service.adapters.slurm.slurm_output import FLAGS_FORMAT, JOB_FORMAT, RESTARTS_FORMAT, STEP_FORMAT, Job, Node, Step
+from service.adapters.slurm.slurm_output import (
+    FLAGS_FORMAT,
+    JOB_FORMAT,
+    RESTARTS_FORMAT,
+    STEP_FORMAT,
+    SlurmJob,
+    SlurmNode,
+    SlurmStep,
+)
 
 COMMAND_SECONDS = 20.0  # a client gives up on a controller that is away after 9 to 15 s
 MOST_OUTPUT = 64 << 20
@@ -28,7 +36,7 @@ class Slurm:
         self._seconds = seconds
         self._environment = os.environ | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> SlurmNode | None:
         """Return a node, None where Slurm has none of that name."""
         if not slurm_output.is_plain(name):
             return None
@@ -39,11 +47,11 @@ class Slurm:
                 return None
             raise
 
-    def job(self, number: str) -> Job | None:
+    def job(self, number: str) -> SlurmJob | None:
         """Return a job, None where Slurm does not remember it."""
         return next((job for job in self.parts(number) if job.number == number), None)
 
-    def parts(self, number: str) -> list[Job]:
+    def parts(self, number: str) -> list[SlurmJob]:
         """Return a job, and with it those that have their number from it: of an array, or of a heterogeneous job."""
         try:
             return self._jobs(["--jobs", number])
@@ -52,15 +60,15 @@ class Slurm:
                 return []
             raise
 
-    def jobs_on(self, nodes: Sequence[str]) -> list[Job]:
+    def jobs_on(self, nodes: Sequence[str]) -> list[SlurmJob]:
         """Return the jobs that run, or have lately run, on any of these nodes, which Slurm knows."""
         return self._jobs(["--nodelist", slurm_output.folded(list(nodes))])
 
-    def jobs_named(self, name: str) -> list[Job]:
+    def jobs_named(self, name: str) -> list[SlurmJob]:
         """Return the jobs of this name."""
         return self._jobs(["--name", name])
 
-    def steps(self, numbers: Sequence[str]) -> list[Step]:
+    def steps(self, numbers: Sequence[str]) -> list[SlurmStep]:
         """Return the steps of these jobs that have not ended. Each component of a heterogeneous job has its own number."""
         which = ["--jobs", ",".join(numbers), "--format", STEP_FORMAT]
         try:
@@ -86,7 +94,7 @@ class Slurm:
         """Run one of the commands below."""
         self._run(command)
 
-    def _jobs(self, which: list[str]) -> list[Job]:
+    def _jobs(self, which: list[str]) -> list[SlurmJob]:
         return slurm_output.jobs(
             self._run(["squeue", "--noheader", "--all", "--states=all", "--format", JOB_FORMAT, *which])
         )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from service.adapters.scheduler import NotHere, Placed, Remediation, Work
 from service.adapters.slurm.slurm_commands import Slurm
-from service.adapters.slurm.slurm_output import FAILED, RUNS, Job, folded, is_plain, mark, marked, reason
+from service.adapters.slurm.slurm_output import FAILED, RUNS, SlurmJob, folded, is_plain, mark, marked, reason
 
 RESTARTS = frozenset({"evict", "reset_gpu", "reboot_node", "restart_job", "reattempt"})
 MOST_NAMED = 8
@@ -147,7 +147,7 @@ def _unnumbered(slurm: Slurm, name: str, placed: Callable[[], Placed]) -> tuple[
     )
 
 
-def _is_where(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
+def _is_where(job: SlurmJob, nodes: Sequence[str], seen_at: float) -> bool:
     """Whether these may be the ranks of a job that has their job's number, and had neither begun later nor ended before.
 
     Where a waiting job ran is unknown: the number decides. It runs nowhere, so that none of its processes are ended.
@@ -162,7 +162,7 @@ def _is_where(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
     return began and bool(nodes) and set(nodes) <= set(job.nodes)
 
 
-def _may_be(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
+def _may_be(job: SlurmJob, nodes: Sequence[str], seen_at: float) -> bool:
     """Whether these may be the job's ranks. A job that began later, or elsewhere, is another tenant's, whatever its name.
 
     ``nodes``: where ranks were seen; none: nowhere in this Slurm. ``seen_at``: when they last were, by Slurm's clock.
@@ -172,7 +172,7 @@ def _may_be(job: Job, nodes: Sequence[str], seen_at: float) -> bool:
     return bool(nodes) and set(nodes) <= set(job.nodes) and (job.started_at or 0.0) + CLOCK_SECONDS <= seen_at
 
 
-def _had_ended(job: Job, seen_at: float) -> bool:
+def _had_ended(job: SlurmJob, seen_at: float) -> bool:
     """Whether a job had ended when ranks were seen. For a running job Slurm states when it is to end."""
     return job.state not in _THERE and job.ended_at is not None and job.ended_at + CLOCK_SECONDS < seen_at
 

@@ -37,7 +37,7 @@ class Unreadable(CommandRefused):
     """A command printed something unexpected; the message has its beginning."""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class SlurmNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node as Slurm has it."""
 
     name: str
@@ -56,7 +56,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return "+".join(sorted(self.flags, key=lambda flag: (flag in ("DRAIN", "NOT_RESPONDING"), flag))).lower()
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class SlurmJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as Slurm has it."""
 
     number: str
@@ -75,7 +75,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({self.name, _NOT_IN_A_NAME.sub("-", f"{self.name}-{self.number}").strip("-")})
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class SlurmStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a job: what one ``srun`` has started. The number before the dot is the job's, or its component's."""
 
     id: str
@@ -94,7 +94,7 @@ def is_plain(name: str) -> bool:
     return _PLAIN.fullmatch(name) is not None and name.upper() != "ALL"
 
 
-def node(text: str, name: str) -> Node:
+def node(text: str, name: str) -> SlurmNode:
     """Return the node of ``scontrol show node --oneliner NAME``; a reason may hold line ends."""
     named, state = _NAMED.match(text), _STATE.search(text)
     if named is None or named[1] != name or state is None:
@@ -102,16 +102,16 @@ def node(text: str, name: str) -> Node:
     flags = frozenset(flag.rstrip("*~#!%$@^-") for flag in state[1].upper().split("+"))
     found = _REASON.search(text, state.end()) or _REASON_WITHOUT_USER.search(text, state.end())
     if found is None:
-        return Node(name=name, flags=flags)
-    return Node(name=name, flags=flags, reason=found["reason"].strip(), by=found.groupdict().get("by") or "")
+        return SlurmNode(name=name, flags=flags)
+    return SlurmNode(name=name, flags=flags, reason=found["reason"].strip(), by=found.groupdict().get("by") or "")
 
 
-def jobs(text: str) -> list[Job]:
+def jobs(text: str) -> list[SlurmJob]:
     """Return the jobs of ``squeue --format JOB_FORMAT`` with SLURM_TIME_FORMAT=%s."""
     return [_job(line) for line in text.splitlines() if line.strip()]
 
 
-def steps(text: str) -> list[Step]:
+def steps(text: str) -> list[SlurmStep]:
     """Return the steps of ``squeue --steps --format STEP_FORMAT``; not the batch script, and not what is beside it."""
     found = []
     for line in filter(str.strip, text.splitlines()):
@@ -120,7 +120,7 @@ def steps(text: str) -> list[Step]:
             raise Unreadable(f"squeue prints {_begin(line)}")
         id, started, nodes, name = parts
         if re.fullmatch(r"\d{1,10}\.\d{1,10}", id):
-            found.append(Step(id=id, started_at=_instant(started), nodes=expanded(nodes), name=name))
+            found.append(SlurmStep(id=id, started_at=_instant(started), nodes=expanded(nodes), name=name))
     return found
 
 
@@ -185,12 +185,12 @@ def reason(incident: str, remediation: str, why: str) -> str:
     return plain if len(plain) <= LONGEST_REASON else f"{plain[: LONGEST_REASON - 3].rstrip()}..."
 
 
-def _job(line: str) -> Job:
+def _job(line: str) -> SlurmJob:
     parts = line.split("|", 8)
     if len(parts) != 9 or not parts[0].isdecimal():
         raise Unreadable(f"squeue prints {_begin(line)}")
     number, state, why, started, ended, required, excluded, nodes, name = parts
-    return Job(
+    return SlurmJob(
         number=number, state=state, reason=why, started_at=_instant(started), ended_at=_instant(ended),
         required=expanded(required), excluded=expanded(excluded), nodes=expanded(nodes), name=name,
     )  # fmt: skip

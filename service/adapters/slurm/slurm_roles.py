@@ -17,7 +17,7 @@ from service.adapters.scheduler import CommandRefused, Keep, NotHere, RoleWork, 
 from service.adapters.slurm import slurm_commands as commands
 from service.adapters.slurm.slurm_commands import Slurm
 from service.adapters.slurm.slurm_finding import numbered
-from service.adapters.slurm.slurm_output import RUNS, Job, Step
+from service.adapters.slurm.slurm_output import RUNS, SlurmJob, SlurmStep
 
 if TYPE_CHECKING:
     from service.client import Connection
@@ -68,7 +68,7 @@ class SlurmRoles:
         old = [step for id, step in found.items() if id in before]
         return _Restart(self._slurm, work, keep, numbers, before, old)
 
-    def _parts(self, work: RoleWork) -> list[Job]:
+    def _parts(self, work: RoleWork) -> list[SlurmJob]:
         """Return the job with the parts of a heterogeneous one; raise ``NotHere`` where it cannot be decided which it is."""
         name = work.plan["job"]
         number = numbered(name)
@@ -82,7 +82,7 @@ class SlurmRoles:
             raise NotHere(f"Slurm's job {name} does not run")
         return running
 
-    def _found(self, work: RoleWork, parts: list[Job]) -> dict[str, Step]:
+    def _found(self, work: RoleWork, parts: list[SlurmJob]) -> dict[str, SlurmStep]:
         """Return instance → its step; raise ``Nameless`` where one has none of its own."""
         items = [one for one in directory(self._connection, work.plan["job"]) if one["state"] != "left"]
         look = _Look(self._slurm.steps([part.number for part in parts]), parts, items)
@@ -99,11 +99,11 @@ class SlurmRoles:
 class _Look:
     """The steps of one job, and the instances that they may be of."""
 
-    def __init__(self, steps: list[Step], parts: list[Job], items: list[dict[str, Any]]) -> None:
+    def __init__(self, steps: list[SlurmStep], parts: list[SlurmJob], items: list[dict[str, Any]]) -> None:
         self._steps, self._components = steps, {part.number: part.name for part in parts}
         self._nodes: dict[Seat, str] = {(one["role"], one["instance"]): one["node"] or "" for one in items}
 
-    def step(self, seat: Seat) -> Step:
+    def step(self, seat: Seat) -> SlurmStep:
         """Return the step of an instance: of its name, else of its role's, else in a component of either name."""
         names = [step.name for step in self._steps]
         try:
@@ -117,7 +117,7 @@ class _Look:
                 raise
             return self._one(of_role or inside, seat)
 
-    def others(self, but: set[Seat]) -> Iterator[tuple[Seat, Step]]:
+    def others(self, but: set[Seat]) -> Iterator[tuple[Seat, SlurmStep]]:
         """Yield the other instances that are known to have a step."""
         for seat in sorted(self._nodes.keys() - but):
             try:
@@ -125,7 +125,7 @@ class _Look:
             except Nameless:
                 continue
 
-    def _one(self, steps: list[Step], seat: Seat) -> Step:
+    def _one(self, steps: list[SlurmStep], seat: Seat) -> SlurmStep:
         """Return the only one, or the only one on the instance's node."""
         node = self._nodes.get(seat, "").split(".", maxsplit=1)[0]
         there = [step for step in steps if node in {name.split(".", maxsplit=1)[0] for name in step.nodes}]
@@ -140,7 +140,7 @@ class _Restart:
     """Ends steps, once, and looks until the job's script has begun others of the same names."""
 
     def __init__(
-        self, slurm: Slurm, work: RoleWork, keep: Keep, numbers: list[str], before: set[str], old: list[Step]
+        self, slurm: Slurm, work: RoleWork, keep: Keep, numbers: list[str], before: set[str], old: list[SlurmStep]
     ) -> None:
         self._slurm, self._work, self._keep, self._numbers = slurm, work, keep, numbers
         self._before, self._old = before, old
@@ -166,7 +166,7 @@ class _Restart:
         self.refusal = f"no step {missing} has begun again: the job's script has to start it anew"
         return None
 
-    def _end(self, step: Step) -> None:
+    def _end(self, step: SlurmStep) -> None:
         looks = self._looks[step.id] = self._looks.get(step.id, -1) + 1
         if looks % AGAIN_LOOKS:
             return
@@ -177,6 +177,6 @@ class _Restart:
             self.refusal = str(refusal)
 
 
-def _age(step: Step, at: float) -> float:
+def _age(step: SlurmStep, at: float) -> float:
     """Return for how long a step has run, by Slurm's own clock."""
     return at - step.started_at if step.started_at is not None else float("inf")

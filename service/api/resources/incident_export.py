@@ -66,7 +66,7 @@ def _through(session: Session, row: Incident, published: Sequence[Verdict]) -> i
     return session.scalar(newest) or _after(row)
 
 
-def _missing(session: Session, row: Incident, span: spans.Span) -> Iterator[str]:
+def _missing(session: Session, row: Incident, span: spans.ExportSpan) -> Iterator[str]:
     """Yield what was removed. A pin over the whole span has kept it, whatever else was removed around it."""
     pin = session.scalar(select(Pin).where(*incidents.own_pin(row)))
     if pin is not None and pin.until >= span.until:

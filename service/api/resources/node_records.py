@@ -21,7 +21,7 @@ from service.api.state import Service, service_of
 from service.api.steps import DryRun
 from service.clock import now
 from service.remediation import node_records, node_standing
-from service.remediation.node_standing import Standing, State
+from service.remediation.node_standing import NodeStanding, State
 from service.store import audit_log
 from service.store.models import Node
 
@@ -117,7 +117,7 @@ def not_fit(service: Service, at: float) -> list[NodeRecordDocument]:
     return [document(one, weights) for one in found if one.state != "fit"]
 
 
-def document(one: Standing, weights: Weights) -> NodeRecordDocument:
+def document(one: NodeStanding, weights: Weights) -> NodeRecordDocument:
     """Return a node's standing as the API shows it."""
     record = one.record
     return NodeRecordDocument(
@@ -128,7 +128,7 @@ def document(one: Standing, weights: Weights) -> NodeRecordDocument:
     )  # fmt: skip
 
 
-def _known(session: Session, service: Service, node: str, at: float) -> Standing:
+def _known(session: Session, service: Service, node: str, at: float) -> NodeStanding:
     found = node_standing.read_standings(session, at, service.weights(), [node])[node]
     if found.state == "fit" and not found.record.version and session.get(Node, node) is None:
         raise not_found("node", node, "/v1/nodes lists those that have reported")
@@ -156,7 +156,7 @@ def _returned(
         return document(node_standing.read_standing(session, record, at, weights), weights)
 
 
-def _refusal(found: Standing, *, checked: bool) -> str:
+def _refusal(found: NodeStanding, *, checked: bool) -> str:
     """Say why a node cannot be returned now; empty: it can."""
     node = found.record.node
     if found.under_way:

@@ -15,7 +15,7 @@ from service.api.problems import documented, not_found
 from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
-from service.remediation.node_standing import Standing, State, read_standings
+from service.remediation.node_standing import NodeStanding, State, read_standings
 from service.store.models import Node
 
 REPORTING_SECONDS = 60.0  # a node that was seen so lately reports; agents ship every ten seconds
@@ -92,11 +92,11 @@ def reported_name(session: Session, node: str) -> str:
     return alike[0] if len(alike) == 1 else node
 
 
-def _standings(request: Request, session: Session, names: list[str]) -> dict[str, Standing]:
+def _standings(request: Request, session: Session, names: list[str]) -> dict[str, NodeStanding]:
     return read_standings(session, now(), service_of(request).weights(), names)
 
 
-def _shown(node: Node, standing: Standing, at: float) -> NodeSummary:
+def _shown(node: Node, standing: NodeStanding, at: float) -> NodeSummary:
     seen = msgspec.structs.asdict(paging.from_row(node, SeenNode))
     silent = at - node.last_seen_at
     return NodeSummary(

@@ -16,7 +16,7 @@ from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
 from service.roles.directory import Activity, Event, Fence, Leave, Register, RegistrationRefused, Renew
-from service.roles.repository import Full
+from service.roles.repository import DirectoryFull
 
 LONGEST_POLL_SECONDS = 30.0
 LEASE_SECONDS = 30.0
@@ -184,7 +184,7 @@ def _taken(request: Request, caller: Caller, job: str, event: Event) -> RoleLeas
     service = service_of(request)
     try:
         slot, seconds = service.roles.take(job, event, caller.actor)
-    except Full as full:
+    except DirectoryFull as full:
         raise Problem("conflict", f"{full}: register a process that replaces another as the same instance") from None
     except RegistrationRefused as refused:
         if refused.kind == "held":

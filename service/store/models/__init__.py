@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.store.models.access_tables import Answer, Event, Lease, PageSession, Token
+from service.store.models.access_tables import Answer, AuditEvent, Lease, PageSession, Token
 from service.store.models.fleet_tables import Attempt, Command, Job, Node, Placement, Progress, RoleDirectory, RoleSlot
 from service.store.models.incident_tables import Alarm, Downtime, Feedback, Incident, TimelineEntry, UnfitNode, Verdict
 from service.store.models.log_tables import Batch, Block, Cursor, Pin, RemovedBatches, ServiceClock
@@ -13,13 +13,13 @@ __all__ = [
     "Alarm",
     "Answer",
     "Attempt",
+    "AuditEvent",
     "Base",
     "Batch",
     "Block",
     "Command",
     "Cursor",
     "Downtime",
-    "Event",
     "Execution",
     "Feedback",
     "Hold",

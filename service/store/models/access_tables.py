@@ -36,7 +36,7 @@ class PageSession(Base):
     expires_at: Mapped[float] = mapped_column(index=True)
 
 
-class Event(Base):
+class AuditEvent(Base):
     """What was done, by whom: the audit log."""
 
     __tablename__ = "events"

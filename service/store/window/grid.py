@@ -19,7 +19,7 @@ _Names = tuple[tuple[str, ...], tuple[str, ...]]  # devices, metrics
 TYPES = ("<f4", "<i8")
 
 
-class Full(ValueError):
+class GridFull(ValueError):
     """A sender names more devices or metrics than a node can have."""
 
 
@@ -48,7 +48,7 @@ class Grid:
     def add(self, samples: Samples, tick_seconds: float, latest_at: float) -> int:
         """Place the ticks of one record; return how many were outside the window and were left out.
 
-        Raise ``ValueError`` where its bytes do not have the shape of its names, ``Full`` where it names too much.
+        Raise ``ValueError`` where its bytes do not have the shape of its names, ``GridFull`` where it names too much.
         """
         check(samples)
         at, cube = unpacked(samples)
@@ -85,7 +85,9 @@ class Grid:
         wide = _wider(devices, samples.devices, MOST_DEVICES)
         high = _wider(metrics, samples.metrics, MOST_METRICS)
         if wide * max(high, *(len(known) for known in self.metrics.values())) > MOST_CELLS:
-            raise Full(f"{wide:,} devices with {high:,} metrics of one node and scope: the window holds {MOST_CELLS:,}")
+            raise GridFull(
+                f"{wide:,} devices with {high:,} metrics of one node and scope: the window holds {MOST_CELLS:,}"
+            )
         rows, columns = _places(devices, samples.devices), _places(metrics, samples.metrics)
         self._grow()
         place: Any = _run(rows), _run(columns)
@@ -152,7 +154,7 @@ def _wider(known: dict[str, int], names: Sequence[str], most: int) -> int:
     """Return how many names there would be with these, before any of them is taken up."""
     count = len(known.keys() | set(names))
     if count > most:
-        raise Full(f"{count:,} names of one node and scope: the window holds {most:,}")
+        raise GridFull(f"{count:,} names of one node and scope: the window holds {most:,}")
     return count
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectors.records import Record, Samples
-from service.store.window.grid import Full, Grid
+from service.store.window.grid import Grid, GridFull
 
 TICK_SECONDS = 10.0
 MOST_SCOPES = 24  # of one node: the collectors have a dozen
@@ -65,11 +65,11 @@ class Tail:
         latest_at = received_at + FUTURE_SECONDS
         try:
             self.left_out += grid.add(samples, self.tick_seconds, latest_at)
-        except Full:
+        except GridFull:
             grid.forget(int(received_at // self.tick_seconds) - self.slots)
             try:
                 self.left_out += grid.add(samples, self.tick_seconds, latest_at)
-            except Full:
+            except GridFull:
                 self.left_out += 1
         except ValueError:
             self.left_out += 1

@@ -10,14 +10,14 @@ import pytest
 from analyzers.diagnosis.stacks.stacks import analyze, fail_slow
 from analyzers.knowledge import parse
 from analyzers.model.finding import Finding
-from analyzers.model.frames import Rules, is_user_code, normal
+from analyzers.model.frames import FrameRules, is_user_code, normal
 from analyzers.model.standings import stack_groups
 from analyzers.model.topology import ProcessGroup, Topology
 from analyzers.model.window import Window
 from collectors.records import Frame, StackDump, Thread
 from tests.support.stack_claims import C10D, KNOWLEDGE, STACKS, TRAIN, analyzed, dump, suspects
 
-RULES = Rules.from_knowledge(KNOWLEDGE)
+RULES = FrameRules.from_knowledge(KNOWLEDGE)
 
 
 def job(*stacks: str, shape: Topology | None = None) -> list[Finding]:

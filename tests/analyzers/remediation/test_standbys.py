@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.knowledge.convictions import Rate, weights
+from analyzers.knowledge.convictions import PriorRate, weights
 from analyzers.remediation.standbys import MOST_FAILURES, count_standbys, estimate_rate
 from service.packaged_knowledge import load
 
 NODES = (128, 256, 512, 1024)
-PRIOR = Rate(failures=1, node_days=264.0)
+PRIOR = PriorRate(failures=1, node_days=264.0)
 
 
 def by_enumeration(nodes: int, rate: float, quantile: float) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from analyzers.model.finding import Suspect
 from analyzers.model.verdict import Culprit
-from analyzers.verdict.correlate import Decision
+from analyzers.verdict.correlate import Correlation
 from analyzers.verdict.explain import rejected_by
 
 NODE = Culprit(root="r1", kind="node", id="gpu-0002", ranks=(4, 5), devices=("GPU-5a",), probability=0.9)
@@ -14,7 +14,7 @@ NODE = Culprit(root="r1", kind="node", id="gpu-0002", ranks=(4, 5), devices=("GP
 
 def rejected(*suspects: Suspect, culprit: Culprit = NODE) -> list[tuple[str, str]]:
     """Return kind and name of what is listed."""
-    return [(one.kind, one.id) for one in rejected_by(Decision(rejected=list(suspects)), (culprit,))]
+    return [(one.kind, one.id) for one in rejected_by(Correlation(rejected=list(suspects)), (culprit,))]
 
 
 @pytest.mark.parametrize(

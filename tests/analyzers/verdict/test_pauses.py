@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from analyzers.knowledge import Knowledge, parse
-from analyzers.model.frames import Rules
+from analyzers.model.frames import FrameRules
 from analyzers.model.standings import Observation
 from analyzers.verdict.pauses import Pauses
 from collectors.records import Frame, LogEvent, ProcessState, StackDump, Thread
@@ -61,7 +61,7 @@ def pauses() -> Pauses:
 def seen(frames: tuple[Frame, ...]) -> str:
     """The kind of pause that a stack shows."""
     dump = StackDump(rank=0, pid=1, tool="py-spy", threads=(Thread(frames=frames, main=True),))
-    found = pauses().seen([Observation.from_dump(dump, Rules.from_knowledge(KNOWLEDGE))], [], [])
+    found = pauses().seen([Observation.from_dump(dump, FrameRules.from_knowledge(KNOWLEDGE))], [], [])
     return found.kind if found else ""
 
 
@@ -264,7 +264,7 @@ def test_a_sites_rows_are_added_and_a_wrong_one_costs_itself_only() -> None:
     found = Pauses.from_knowledge(parse(packaged, {"pauses": own}))
     look = Observation.from_dump(
         StackDump(pid=1, threads=(Thread(frames=inside("score_on_holdout"), main=True),)),
-        Rules.from_knowledge(KNOWLEDGE),
+        FrameRules.from_knowledge(KNOWLEDGE),
     )
     seen_now = found.seen([look], [], [])
     assert seen_now is not None

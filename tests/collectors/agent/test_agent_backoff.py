@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collectors.agent.backoff import Backoff
-from collectors.agent.client import Answer, Unreachable
+from collectors.agent.client import Response, Unreachable
 from collectors.agent.commands import CommandPoll
 from collectors.agent.segment import Entry
 from collectors.agent.ship import Shipper
@@ -50,11 +50,11 @@ class Service:
     def __init__(self, status: int | None = None) -> None:
         self.status = status
 
-    def call(self, *_: object, **__: object) -> Answer:
+    def call(self, *_: object, **__: object) -> Response:
         """Fail."""
         if self.status is None:
             raise Unreachable("ConnectionRefusedError: [Errno 111] Connection refused")
-        return Answer(self.status, b"{}", None, None)
+        return Response(self.status, b"{}", None, None)
 
 
 def waits_of(part: str, service: Service, folder: Path, patch: pytest.MonkeyPatch) -> list[float]:

@@ -263,7 +263,7 @@ def test_only_a_profilers_trace_is_taken_for_one() -> None:
 
 def test_threads_beyond_the_steps_own_are_no_computation() -> None:
     """A loader's thread pins memory beside it."""
-    found = gathered.Gathered()
+    found = gathered.KinetoSpans()
     for event in (
         span("ProfilerStep#1", 0.0, 100.0, category="user_annotation"), span("aten::mm", 0.0, 60.0),
         span("aten::pin_memory", 50.0, 50.0, thread=MAIN + 9),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectors.files.reading import Habit, read_input, read_paths
+from collectors.files.reading import LastFormat, read_input, read_paths
 from collectors.formats import Input
 from collectors.records import OP_COLUMNS, OpTimings, Record, Unread
 
@@ -101,7 +101,7 @@ def test_a_parquet_without_operations_says_what_is_needed(tmp_path: Path) -> Non
 def test_parquet_is_refused_outside_of_files() -> None:
     """A process of the agent that parses a stranger's bytes loads no library for them."""
     data = b"PAR1" + bytes(64)
-    (refused,) = read_input(Input("answer", io.BytesIO(data), data), Habit())
+    (refused,) = read_input(Input("answer", io.BytesIO(data), data), LastFormat())
     assert isinstance(refused, Unread)
     assert refused.outcome == "refused"
 

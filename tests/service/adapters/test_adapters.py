@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.adapters.following import State, StateFile
+from service.adapters.following import AdapterState, StateFile
 from service.client import UserError
 from service.store import timeline
 from tests.service.cli.test_incident_commands import database_of
@@ -33,7 +33,7 @@ def client(emptied: Client) -> Client:
 def from_here(client: Client, folder: Path) -> int:
     """Let an adapter begin with what happens from now on, though it is not there yet; return the place."""
     place: int = client.get("/v1/now").json()["stream_after"]
-    StateFile(folder / "cloudevents.json").save(State(after=place))
+    StateFile(folder / "cloudevents.json").save(AdapterState(after=place))
     return place
 
 
@@ -225,17 +225,17 @@ def test_a_damaged_state_file_is_told(tmp_path: Path) -> None:
 def test_the_state_is_whole_after_any_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash right before the new state takes its place leaves the old one."""
     file = StateFile(tmp_path / "state.json")
-    file.save(State(after=1))
+    file.save(AdapterState(after=1))
 
     def crash(*_: object) -> None:
         raise OSError("the power fails")
 
     monkeypatch.setattr(os, "fsync", crash)
     with pytest.raises(UserError):
-        file.save(State(after=2))
+        file.save(AdapterState(after=2))
     monkeypatch.undo()
 
-    assert file.load() == State(after=1)
+    assert file.load() == AdapterState(after=1)
 
 
 @pytest.mark.parametrize("url", ["events.example", "ftp://x", "http://", "http://[::1"])

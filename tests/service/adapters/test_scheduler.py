@@ -10,12 +10,12 @@ import pytest
 
 from analyzers.remediation.messages import AskUndo, RemediationTick
 from service.adapters import claims as claiming
-from service.adapters.claims import HeldClaim, LeaseLost
+from service.adapters.claims import ClaimLost, HeldClaim
 from service.adapters.scheduler import ClaimLoop, CommandRefused
 from service.adapters.slurm import slurm_finding
 from service.adapters.slurm.slurm_actions import SlurmScheduler
 from service.adapters.slurm.slurm_commands import Slurm
-from service.adapters.slurm.slurm_output import Node
+from service.adapters.slurm.slurm_output import SlurmNode
 from service.client import Connection, RequestRefused, connected
 from service.clock import now
 from tests.support.served import Client, served
@@ -98,7 +98,7 @@ def test_who_has_lost_its_claim_does_not_act(
     client.service.remedies.handle(RemediationTick(), now() + 61)
     clock.sleep(16)
 
-    with pytest.raises(LeaseLost, match="do not act"):
+    with pytest.raises(ClaimLost, match="do not act"):
         claim.keep()
     with pytest.raises(RequestRefused, match="do not act"):
         claim.complete({})
@@ -113,7 +113,7 @@ def test_who_slept_does_not_act(client: Client, tmp_path: Path, clock: Clock) ->
         clock.sleep(34)
         claim.keep()  # the lease that it has still holds
         clock.sleep(2)
-        with pytest.raises(LeaseLost, match="was not reached"):
+        with pytest.raises(ClaimLost, match="was not reached"):
             claim.keep()
 
 
@@ -124,7 +124,7 @@ def test_who_was_suspended_does_not_act(client: Client, tmp_path: Path, clock: C
         claim._connection = nowhere
         claim.keep()
         clock.suspended_seconds += 60
-        with pytest.raises(LeaseLost, match="was not reached"):
+        with pytest.raises(ClaimLost, match="was not reached"):
             claim.keep()
 
 
@@ -137,16 +137,16 @@ def test_a_claim_that_the_policy_makes_shorter_ends_sooner(tmp_path: Path, clock
         clock.sleep(4)
         claim.keep()
         clock.sleep(2)
-        with pytest.raises(LeaseLost, match="claim_seconds"):
+        with pytest.raises(ClaimLost, match="claim_seconds"):
             claim.keep()
 
 
 class Stubborn(Slurm):
     """A Slurm that does not take a drain back."""
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> SlurmNode | None:
         """Return a node that is drained by whatever remediation asks."""
-        return Node(name=name, flags=frozenset({"IDLE", "DRAIN"}), reason="faulthound inc-", by="slurm")
+        return SlurmNode(name=name, flags=frozenset({"IDLE", "DRAIN"}), reason="faulthound inc-", by="slurm")
 
     def change(self, command: Sequence[str]) -> None:
         """Refuse."""

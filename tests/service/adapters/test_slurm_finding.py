@@ -10,7 +10,7 @@ import pytest
 from service.adapters.scheduler import NotHere, Placed
 from service.adapters.slurm.slurm_commands import Slurm
 from service.adapters.slurm.slurm_finding import work_of
-from service.adapters.slurm.slurm_output import Job, Node
+from service.adapters.slurm.slurm_output import SlurmJob, SlurmNode
 
 SEEN = Placed(("gpu0", "gpu1"), 400.0)  # seconds ago: at 4,600 by Slurm's clock, whatever others say
 
@@ -18,26 +18,26 @@ SEEN = Placed(("gpu0", "gpu1"), 400.0)  # seconds ago: at 4,600 by Slurm's clock
 class Cluster:
     """A Slurm of four nodes and these jobs."""
 
-    def __init__(self, *jobs: Job, has_run: bool = True) -> None:
+    def __init__(self, *jobs: SlurmJob, has_run: bool = True) -> None:
         self._jobs, self._has_run = jobs, has_run
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> SlurmNode | None:
         """Return a node."""
-        return Node(name=name, flags=frozenset({"IDLE"})) if name in ("gpu0", "gpu1", "gpu2", "gpu3") else None
+        return SlurmNode(name=name, flags=frozenset({"IDLE"})) if name in ("gpu0", "gpu1", "gpu2", "gpu3") else None
 
-    def job(self, number: str) -> Job | None:
+    def job(self, number: str) -> SlurmJob | None:
         """Return a job."""
         return next(iter(self.parts(number)), None)
 
-    def parts(self, number: str) -> list[Job]:
+    def parts(self, number: str) -> list[SlurmJob]:
         """Return a job."""
         return [job for job in self._jobs if job.number == number]
 
-    def jobs_on(self, nodes: Sequence[str]) -> list[Job]:
+    def jobs_on(self, nodes: Sequence[str]) -> list[SlurmJob]:
         """Return the jobs on any of these nodes."""
         return [job for job in self._jobs if set(nodes) & set(job.nodes)]
 
-    def jobs_named(self, name: str) -> list[Job]:
+    def jobs_named(self, name: str) -> list[SlurmJob]:
         """Return the jobs of this name."""
         return [job for job in self._jobs if job.name == name]
 
@@ -61,9 +61,9 @@ def job(
     started_at: float | None = 900.0,
     nodes: Sequence[str] = SEEN.nodes,
     ended_at: float | None = None,
-) -> Job:
+) -> SlurmJob:
     """Return a job of Slurm's."""
-    return Job(number=number, state=state, name=name, started_at=started_at, nodes=tuple(nodes), ended_at=ended_at)
+    return SlurmJob(number=number, state=state, name=name, started_at=started_at, nodes=tuple(nodes), ended_at=ended_at)
 
 
 def found_of(job: str = "llama", kind: str = "restart_job", nodes: Sequence[str] = ()) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def found_of(job: str = "llama", kind: str = "restart_job", nodes: Sequence[str]
     }  # fmt: skip
 
 
-def number_of(*jobs: Job, job: str = "llama", seen: Placed = SEEN, **changed: Any) -> str | None:
+def number_of(*jobs: SlurmJob, job: str = "llama", seen: Placed = SEEN, **changed: Any) -> str | None:
     """Return the number of the job that a restart would be of."""
     try:
         return work_of(cast("Slurm", Cluster(*jobs)), found_of(job) | changed, lambda: seen).job
@@ -94,7 +94,7 @@ def number_of(*jobs: Job, job: str = "llama", seen: Placed = SEEN, **changed: An
         ([job("7", "RUNNING", "own-name", nodes=("gpu0", "gpu2"))], None),
     ],
 )
-def test_a_job_with_a_name_of_its_own(jobs: list[Job], number: str | None) -> None:
+def test_a_job_with_a_name_of_its_own(jobs: list[SlurmJob], number: str | None) -> None:
     """It is the one that runs where its ranks were seen, or the only one of its name; of two it is neither."""
     assert number_of(*jobs) == number
 

@@ -10,19 +10,19 @@ from msgspec.structs import replace
 
 from service.adapters.scheduler import CommandRefused, NotHere, RoleWork, WorkFailed
 from service.adapters.slurm import slurm_output
-from service.adapters.slurm.slurm_output import Job, Step
+from service.adapters.slurm.slurm_output import SlurmJob, SlurmStep
 from service.adapters.slurm.slurm_roles import SlurmRoles
 
 CLOCK, SERVICE = 5_000.0, 1_700_000_000.0  # of Slurm, of the service: an hour after the steps began
 HET = (
-    Job(number="1", state="RUNNING", name="rl", nodes=("gpu0",)),
-    Job(number="2", state="RUNNING", name="rollouts", nodes=("gpu1", "gpu2")),
+    SlurmJob(number="1", state="RUNNING", name="rl", nodes=("gpu0",)),
+    SlurmJob(number="2", state="RUNNING", name="rollouts", nodes=("gpu1", "gpu2")),
 )
 
 
-def step(id: str, name: str, node: str, age: float = 3_600.0) -> Step:
+def step(id: str, name: str, node: str, age: float = 3_600.0) -> SlurmStep:
     """Return a step that has run for so long."""
-    return Step(id=id, name=name, nodes=(node,), started_at=CLOCK - age)
+    return SlurmStep(id=id, name=name, nodes=(node,), started_at=CLOCK - age)
 
 
 STEPS = (step("1.0", "trainer", "gpu0"), step("2.1", "rollout-0", "gpu1"), step("2.2", "rollout-1", "gpu2"))
@@ -31,23 +31,23 @@ STEPS = (step("1.0", "trainer", "gpu0"), step("2.1", "rollout-0", "gpu1"), step(
 class Cluster:
     """One heterogeneous job, whose script begins a step again under the next number."""
 
-    def __init__(self, *steps: Step, again: bool = True, jobs: Sequence[Job] = HET) -> None:
+    def __init__(self, *steps: SlurmStep, again: bool = True, jobs: Sequence[SlurmJob] = HET) -> None:
         self.now, self.again, self.known = {one.id: one for one in steps}, again, list(jobs)
         self.ended = list[str]()
 
-    def parts(self, number: str) -> list[Job]:
+    def parts(self, number: str) -> list[SlurmJob]:
         """Return all components."""
         return self.known if any(one.number == number for one in self.known) else []
 
-    def job(self, number: str) -> Job | None:
+    def job(self, number: str) -> SlurmJob | None:
         """Return a component."""
         return next((one for one in self.known if one.number == number), None)
 
-    def jobs_named(self, name: str) -> list[Job]:
+    def jobs_named(self, name: str) -> list[SlurmJob]:
         """Return the jobs of a name."""
         return [one for one in self.known if one.name == name]
 
-    def steps(self, numbers: Sequence[str]) -> list[Step]:
+    def steps(self, numbers: Sequence[str]) -> list[SlurmStep]:
         """Return the steps of these jobs."""
         return [one for one in self.now.values() if one.job in numbers]
 
@@ -170,7 +170,7 @@ def test_a_component_is_a_role() -> None:
         (STEPS, work(), "none of it is registered"),
     ],
 )
-def test_what_cannot_be_decided_is_not_touched(steps: tuple[Step, ...], asked: RoleWork, problem: str) -> None:
+def test_what_cannot_be_decided_is_not_touched(steps: tuple[SlurmStep, ...], asked: RoleWork, problem: str) -> None:
     """No step is ended that may hold another instance, or may not be the one that is meant: others may know more."""
     cluster = Cluster(*steps)
     with pytest.raises(NotHere) as refused:

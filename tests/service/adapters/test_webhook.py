@@ -34,7 +34,7 @@ from analyzers.remediation.messages import (
 from analyzers.remediation.types import Freeze, Hold
 from service.adapters import webhook
 from service.adapters.webhook import key_in, message, signer
-from service.client import Event, UserError
+from service.client import StreamEvent, UserError
 from service.clock import now
 from tests.support.remediation_rows import NODES, PLAN_ID, cleared, plan, propose, seeded
 from tests.support.served import Client
@@ -199,7 +199,9 @@ def test_the_signature_is_the_published_one(secret: Path) -> None:
 
 def test_a_message_says_what_happened(secret: Path) -> None:
     """A body has the kind, its time as RFC 3339 and the remediation."""
-    happening = Event(sequence=7, at=1_795_230_857.0, kind="remediation_approved", details={"remediation": PLAN_ID})
+    happening = StreamEvent(
+        sequence=7, at=1_795_230_857.0, kind="remediation_approved", details={"remediation": PLAN_ID}
+    )
 
     assert message(happening, {"id": PLAN_ID}) == {
         "type": "remediation_approved", "timestamp": "2026-11-21T03:14:17.000Z", "data": {"remediation": {"id": PLAN_ID}},

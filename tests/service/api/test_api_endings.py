@@ -10,7 +10,7 @@ from sqlalchemy import select
 from service.clock import now
 from service.store import endings
 from service.store.database import Database
-from service.store.models import Event
+from service.store.models import AuditEvent
 from tests.support.incident_rows import JOB
 from tests.support.remediation_fleet import place
 from tests.support.served import Client, served
@@ -39,7 +39,7 @@ def test_it_is_stored_with_its_author_and_expires(service: Client) -> None:
     with stored(service).session() as session:
         active = endings.active(session, said["at"] + 59.0)
         later = endings.active(session, said["at"] + 61.0)
-        audited = session.scalars(select(Event).where(Event.kind == "job_ending")).all()
+        audited = session.scalars(select(AuditEvent).where(AuditEvent.kind == "job_ending")).all()
     assert answer.status_code == 201
     assert (said["job"], said["reason"], said["until"] - said["at"]) == (JOB, "a new learning rate", 60.0)
     assert (list(active), list(later)) == ([JOB], [])

@@ -130,7 +130,7 @@ def test_an_export_that_retention_overtakes_breaks_off(client: Client, monkeypat
     _, second = client.service.log.read_from(0, 10)
     sizes = spans.sizes
 
-    def late(session: Session, span: spans.Span) -> dict[str, int]:
+    def late(session: Session, span: spans.ExportSpan) -> dict[str, int]:
         promised = sizes(session, span)
         with client.service.database.transaction() as other:
             other.delete(other.get(Batch, second.sequence))

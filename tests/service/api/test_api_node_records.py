@@ -13,7 +13,7 @@ from analyzers.remediation.messages import Approve, Begin, Complete, Take
 from analyzers.remediation.node_history import DAY_SECONDS, HOUR_SECONDS, NodeRecord, Trial, record_trial
 from service.clock import now
 from service.remediation import node_records
-from service.store.models import Event, Node
+from service.store.models import AuditEvent, Node
 from tests.support.remediation_rows import NODES, PLAN_ID, cleared, forget_tokens, seeded
 from tests.support.served import Client
 
@@ -67,7 +67,7 @@ def say_back(client: Client, *, node: str = NODE, dry_run: bool = False, **more:
 def audit(client: Client) -> list[tuple[str, str]]:
     """Return who did what, as the audit log has it."""
     with client.service.database.session() as session:
-        return [(row.kind, row.subject) for row in session.scalars(select(Event).order_by(Event.sequence))]
+        return [(row.kind, row.subject) for row in session.scalars(select(AuditEvent).order_by(AuditEvent.sequence))]
 
 
 def test_a_node_of_which_nothing_is_remembered_is_fit(client: Client) -> None:

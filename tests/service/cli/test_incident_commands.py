@@ -26,7 +26,7 @@ from service.cli.incidents import INCIDENT_COLUMNS
 from service.cli.output import rich_table
 from service.cli.speech import Speech
 from service.cli.watch import follow, line_of
-from service.client import Connection, Event, connected
+from service.client import Connection, StreamEvent, connected
 from service.reports import history
 from service.reports.timeline_entries import entry_text
 from service.store import timeline
@@ -316,10 +316,10 @@ def test_an_id_is_not_broken_over_two_lines() -> None:
 
 def test_a_line_is_one_line() -> None:
     """Whatever stands in an event, it becomes one line that steers no terminal."""
-    event = Event(sequence=1, at=AT, kind="closed", incident=ID, job="a\x1b[2Jb", details={"because": "x\ny"})
+    event = StreamEvent(sequence=1, at=AT, kind="closed", incident=ID, job="a\x1b[2Jb", details={"because": "x\ny"})
 
     assert line_of(event) == f"03:14:07  closed  {ID}  a\\x1b[2Jb  x y"
-    assert line_of(Event(sequence=2, at=AT, kind="new_in_2027", details={"n": 3})) == "03:14:07  new_in_2027  n 3"
+    assert line_of(StreamEvent(sequence=2, at=AT, kind="new_in_2027", details={"n": 3})) == "03:14:07  new_in_2027  n 3"
 
 
 @pytest.mark.parametrize(

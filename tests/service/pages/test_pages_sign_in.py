@@ -13,7 +13,7 @@ from sqlalchemy import select, text
 
 from service.pages.visitors import COOKIE
 from service.store.database import Database
-from service.store.models import Event, PageSession
+from service.store.models import AuditEvent, PageSession
 from service.store.page_sessions import SESSION_SECONDS, PageSessions
 from service.store.tokens import Bearer, Tokens
 from tests.service.store.test_store_tokens import Clock
@@ -41,10 +41,12 @@ def token(client: Client, *scopes: str, name: str = "ann") -> str:
     return client.service.tokens.make(name, scopes or ["remediate"])[1]
 
 
-def told(client: Client, kind: str) -> list[Event]:
+def told(client: Client, kind: str) -> list[AuditEvent]:
     """Return the audit log's events of a kind, the newest first."""
     with client.service.database.session() as session:
-        return list(session.scalars(select(Event).where(Event.kind == kind).order_by(Event.sequence.desc())))
+        return list(
+            session.scalars(select(AuditEvent).where(AuditEvent.kind == kind).order_by(AuditEvent.sequence.desc()))
+        )
 
 
 def test_a_token_becomes_a_session(client: Client, browser: Browser) -> None:

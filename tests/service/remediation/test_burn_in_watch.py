@@ -16,7 +16,7 @@ from collectors.records import Members, Placement, Record
 from service.packaged_knowledge import weights_of
 from service.remediation import fleet_facts, node_records
 from service.store.database import Database
-from service.store.models import Event, Incident
+from service.store.models import AuditEvent, Incident
 from tests.support.incident_rows import JOB, seed, verdict
 from tests.support.proposer_at_work import KNOWLEDGE, Care
 from tests.support.remediation_fleet import declare, hung, let, place
@@ -81,7 +81,7 @@ def spares(care: Care) -> int | None:
 def told(care: Care) -> list[str]:
     """Return what the audit log has of nodes."""
     with care.database.session() as session:
-        kinds = session.scalars(select(Event.kind).order_by(Event.sequence))
+        kinds = session.scalars(select(AuditEvent.kind).order_by(AuditEvent.sequence))
         return [kind for kind in kinds if kind.startswith("node_")]
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from service.clock import now
 from service.remediation.proposer import READER
 from service.store.database import Database
-from service.store.models import Cursor, Event, Remediation, TimelineEntry
+from service.store.models import AuditEvent, Cursor, Remediation, TimelineEntry
 from tests.service.engine.test_engine_process import engine, until, works
 from tests.support.remediation_fleet import place
 from tests.support.scripted_engine import Fleet
@@ -61,7 +61,7 @@ def test_kills_neither_lose_nor_double_a_proposal(url: str, database: Database, 
 
     with database.session() as session:
         stream = session.scalars(select(TimelineEntry.job).where(TimelineEntry.kind == "remediation_proposed")).all()
-        audit = session.scalars(select(Event.subject).where(Event.kind == "remediation_proposed")).all()
+        audit = session.scalars(select(AuditEvent.subject).where(AuditEvent.kind == "remediation_proposed")).all()
     assert proposed(database) == dict.fromkeys(jobs, "proposed")
     assert Counter(stream) == Counter(jobs)
     assert len(set(audit)) == len(audit) == JOBS

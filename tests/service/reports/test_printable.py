@@ -21,7 +21,7 @@ from collectors.records.printable import printable, printable_json
 from service.adapters import alertmanager, cloudevents, webhook
 from service.adapters.slurm import slurm_output
 from service.cli import output, watch
-from service.client import Event
+from service.client import StreamEvent
 from service.logs import write_logs
 from service.pages import rendering
 from service.reports import html, text
@@ -56,7 +56,7 @@ def poisoned(value: Any) -> Any:
 
 FREE = frozenset({"why", "text", "source", "job", "what", "id", "role", "chains", "program"})
 VERDICT = msgspec.convert(poisoned(msgspec.to_builtins(hang())), type(hang()))
-EVENT = Event(
+EVENT = StreamEvent(
     sequence=7, at=1_000.0, kind="symptom", incident="inc-1", job=f"job{SEEN}", details={"text": SEEN, "detector": SEEN}
 )
 JOB_EVENT = msgspec.structs.replace(EVENT, incident=None)

@@ -8,7 +8,7 @@ import pytest
 
 from service.roles import repository
 from service.roles.directory import Fence, Leave, Register, RegistrationRefused, Renew
-from service.roles.repository import FORGOTTEN_SECONDS, QUIET_SECONDS, Full, RoleDirectories
+from service.roles.repository import FORGOTTEN_SECONDS, QUIET_SECONDS, DirectoryFull, RoleDirectories
 from service.store.database import Database
 from service.store.models import Attempt, Job, RoleSlot
 from tests.support.postgres import database, postgres, url
@@ -109,9 +109,9 @@ def test_instances_that_ended_give_their_room(database: Database, monkeypatch: p
     assert len(found.slots) <= 3
     for number in range(3):
         directories.take("rl", register(f"q{number}", f"held-{number}"), "x")
-    with pytest.raises(Full, match="3 instances that serve"):
+    with pytest.raises(DirectoryFull, match="3 instances that serve"):
         directories.take("rl", register("q3", "held-3"), "x")
-    with pytest.raises(Full):  # an attempt later, but these may renew yet
+    with pytest.raises(DirectoryFull):  # an attempt later, but these may renew yet
         directories.take("rl", register("q3", "held-3", attempt=1), "x")
     later = of(database, QUIET_SECONDS + 1.0)
     assert later.take("rl", register("q3", "held-3", attempt=1), "x")[0].epoch == 24
@@ -122,7 +122,7 @@ def test_jobs_that_are_over_give_their_room(database: Database, monkeypatch: pyt
     monkeypatch.setattr(repository, "MOST_DIRECTORIES", 2)
     of(database, 0.0).take("first", register("a"), "x")
     of(database, 10.0).take("second", register("a"), "x")
-    with pytest.raises(Full, match="2 directories"):
+    with pytest.raises(DirectoryFull, match="2 directories"):
         of(database, 20.0).take("third", register("a"), "x")
     later = of(database, QUIET_SECONDS + 100.0)
     later.take("first", Renew(role="rollout", instance="3", epoch=1), "x")

@@ -16,7 +16,7 @@ from collectors.records import CollectorReport, CommandResult, Coverage, Device,
 from service.store.database import Database
 from service.store.follower import MOST_TRIES, Follower
 from service.store.log import Incoming, Log, Stored
-from service.store.models import Attempt, Cursor, Event, Job, Node
+from service.store.models import Attempt, AuditEvent, Cursor, Job, Node
 from service.store.models import Placement as PlacementRow
 from tests.support.followed_log import drain, placed, send
 from tests.support.store_writer import follow_until_killed
@@ -50,7 +50,7 @@ def test_poison_is_skipped_and_told(database: Database) -> None:
     drain(follower)
 
     with database.session() as session:
-        event = session.scalars(select(Event)).one()
+        event = session.scalars(select(AuditEvent)).one()
         ranks = session.scalar(select(func.count()).select_from(PlacementRow))
 
     assert (event.kind, event.actor, event.details["sequence"]) == ("batch_undecodable", "agent@gpu-0001", 2)
@@ -74,7 +74,7 @@ def test_a_batch_that_cannot_be_derived_stops_nobody(database: Database, monkeyp
     drain(follower)
 
     with database.session() as session:
-        kinds = session.scalars(select(Event.kind)).all()
+        kinds = session.scalars(select(AuditEvent.kind)).all()
         ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
 
     assert (kinds, ranks, follower.counts.underivable_batches) == (["batch_underivable"], [0, 1], 1)
@@ -238,7 +238,7 @@ def test_kills_neither_repeat_nor_skip_a_batch(database: Database, url: str) -> 
         kills += 1
 
     with database.session() as session:
-        told = session.scalars(select(Event)).all()
+        told = session.scalars(select(AuditEvent)).all()
         ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
         cursor = session.get_one(Cursor, "follower").sequence
     assert kills == 10

@@ -9,7 +9,7 @@ from concurrent.futures import wait
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.store.appender import Appender, Busy, Unavailable
+from service.store.appender import Appender, QueueFull, Unavailable
 from service.store.database import Database
 from service.store.log import Appended, Incoming, Log
 from tests.support.bounds import in_time
@@ -69,9 +69,9 @@ def test_a_full_queue_is_refused_at_its_bound(sqlite: Database) -> None:
         by_count.submit(batch(number))
     by_size.submit(batch(10, size=500))  # a batch larger than the bound goes in alone: it would never fit
 
-    with pytest.raises(Busy, match="queue_batches") as busy:
+    with pytest.raises(QueueFull, match="queue_batches") as busy:
         by_count.submit(batch(3))
-    with pytest.raises(Busy, match="queue_bytes"):
+    with pytest.raises(QueueFull, match="queue_bytes"):
         by_size.submit(batch(11, size=1))
     for appender in (by_count, by_size):
         appender.start()
@@ -92,7 +92,7 @@ def test_closing_stores_what_waits(sqlite: Database) -> None:
 
     assert in_time(time.monotonic() - began, 0.9)
     assert [future.result(0).duplicate for future in futures] == [False] * 5
-    with pytest.raises(Busy, match="stopping"):
+    with pytest.raises(QueueFull, match="stopping"):
         appender.submit(batch(9))
 
 

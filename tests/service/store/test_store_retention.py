@@ -16,7 +16,7 @@ from sqlalchemy import event, func, select
 from service.store import retention
 from service.store.database import Database
 from service.store.log import Incoming, Log
-from service.store.models import Attempt, Block, Command, Cursor, Event, Job, Node, Pin, Placement, RemovedBatches
+from service.store.models import Attempt, AuditEvent, Block, Command, Cursor, Job, Node, Pin, Placement, RemovedBatches
 from service.store.retention import DAY_SECONDS, Retention
 from service.store.upkeep import Upkeep
 
@@ -193,9 +193,9 @@ def test_rows_go_with_what_they_were_of(database: Database) -> None:
             session.add(Attempt(job=name, number=0, **seen))
             session.add(Placement(job=name, attempt=0, rank=0, node=name, **seen))
             session.add(Command(id=name, node=name, verb="stacks", asked_at=at, expires_at=at, asked_by="ops"))
-            session.add(Event(at=at, kind=name, actor="ops"))
+            session.add(AuditEvent(at=at, kind=name, actor="ops"))
         session.add(Job(name="declared", first_seen_at=old, last_seen_at=old, declared={"x": 1}, declared_at=recent))
-        session.add(Event(at=NOW - 366 * DAY_SECONDS, kind="ancient", actor="ops"))
+        session.add(AuditEvent(at=NOW - 366 * DAY_SECONDS, kind="ancient", actor="ops"))
 
     sweep(database)
 
@@ -205,7 +205,7 @@ def test_rows_go_with_what_they_were_of(database: Database) -> None:
         assert session.scalars(select(Attempt.job)).all() == ["recent"]
         assert session.scalars(select(Placement.job)).all() == ["recent"]
         assert session.scalars(select(Command.id)).all() == ["recent"]
-        assert session.scalars(select(Event.kind).order_by(Event.at)).all() == ["old", "recent"]
+        assert session.scalars(select(AuditEvent.kind).order_by(AuditEvent.at)).all() == ["old", "recent"]
 
 
 @pytest.mark.system

@@ -11,7 +11,7 @@ from sqlalchemy import select, text
 from service.store import audit_log, tokens
 from service.store.commands import RESULT_SECONDS, Commands
 from service.store.database import Database
-from service.store.models import Command, Event
+from service.store.models import AuditEvent, Command
 from service.store.tokens import TokenRefused, Tokens
 
 
@@ -31,7 +31,7 @@ def test_a_secret_is_shown_once(database: Database) -> None:
 
     with database.session() as session:
         row = str(session.execute(text("SELECT * FROM tokens")).one())
-        (event,) = session.scalars(select(Event)).all()
+        (event,) = session.scalars(select(AuditEvent)).all()
 
     assert (secret[:3], len(secret)) == ("fh_", 46)
     assert secret[3:] not in row

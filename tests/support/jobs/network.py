@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from analyzers.model.frames import Rules
+from analyzers.model.frames import FrameRules
 from analyzers.model.standings import standings
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
@@ -112,7 +112,7 @@ class Asking:
                 link.unlink()
             if (self.private / f"asked{trial.number}").exists():
                 raise RuntimeError(f"{trial.name}: the call ended while its server was there")
-        found = standings(window, infer(window), Rules.from_knowledge(load()))
+        found = standings(window, infer(window), FrameRules.from_knowledge(load()))
         outcome.control = [rank for rank, one in found.items() if not one.waiting]
         steps = self._steps()
         _until(60.0, lambda: self._steps() > steps, "the job does not go on")

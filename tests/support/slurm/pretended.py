@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from service.adapters.scheduler import CommandRefused, SchedulerAway
 from service.adapters.slurm.slurm_commands import COMMAND_SECONDS, Slurm
-from service.adapters.slurm.slurm_output import Job, Node, expanded
+from service.adapters.slurm.slurm_output import SlurmJob, SlurmNode, expanded
 
 EPOCH = 1_000_000.0  # its clock has nothing to do with anybody else's
 ENDS_SECONDS = 3.0  # that a requeued job's processes take to end
@@ -52,8 +52,8 @@ class Pretended(Slurm):
         self.commands = 0
         self.changes: dict[int, str] = {}  # number of the command → what it was
         self.restarts = 0  # by whomever
-        self._nodes = {name: Node(name=name, flags=frozenset({"IDLE"})) for name in NODES}
-        self._job = Job(number="7", state="RUNNING", started_at=EPOCH - 3_600, nodes=NODES[:3], name="llama")
+        self._nodes = {name: SlurmNode(name=name, flags=frozenset({"IDLE"})) for name in NODES}
+        self._job = SlurmJob(number="7", state="RUNNING", started_at=EPOCH - 3_600, nodes=NODES[:3], name="llama")
         self._since = clock.seconds
 
     def goes_on(self) -> None:
@@ -76,15 +76,15 @@ class Pretended(Slurm):
         """Return the nodes that the job runs on; no command asks."""
         return self._now().nodes
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> SlurmNode | None:
         """Return a node."""
         return self._told(lambda: self._nodes.get(name))
 
-    def job(self, number: str) -> Job | None:
+    def job(self, number: str) -> SlurmJob | None:
         """Return the job."""
         return self._told(lambda: self._now() if number == "7" else None)
 
-    def parts(self, number: str) -> list[Job]:
+    def parts(self, number: str) -> list[SlurmJob]:
         """Return the job."""
         return self._told(lambda: [self._now()] if number == "7" else [])
 
@@ -113,7 +113,7 @@ class Pretended(Slurm):
         self._at(number, "after")
         return found
 
-    def _now(self) -> Job:
+    def _now(self) -> SlurmJob:
         """Let a job that was put back end, and one that may start do so, as time has passed."""
         waited = self._clock.seconds - self._since
         if self._job.state == "COMPLETING" and waited > ENDS_SECONDS:
@@ -135,7 +135,7 @@ class Pretended(Slurm):
         elif "NodeName" in told:
             name, drains = told["NodeName"], told["State"] == "DRAIN"
             flags = frozenset({"IDLE", "DRAIN"} if drains else {"IDLE"})
-            self._nodes[name] = Node(name=name, flags=flags, reason=told.get("Reason", ""), by="slurm")
+            self._nodes[name] = SlurmNode(name=name, flags=flags, reason=told.get("Reason", ""), by="slurm")
         elif self._now().state == "PENDING":
             self._job = replace(self._job, reason="None", excluded=expanded(told.get("ExcNodeList", "")))
             self._since = self._clock.seconds

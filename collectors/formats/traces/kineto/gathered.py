@@ -43,7 +43,7 @@ def _by_thread() -> defaultdict[Thread, Spans]:
 
 
 @dataclass(slots=True)
-class Gathered:
+class KinetoSpans:
     """Spans by what they are; those of the host by thread. ``over``: events beyond the bounds."""
 
     steps: dict[int, tuple[Thread, Span]] = field(default_factory=dict)

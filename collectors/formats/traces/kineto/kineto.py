@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from collectors.formats import Damaged, Input, reader
-from collectors.formats.traces.kineto.gathered import MOST_SPANS, Gathered
+from collectors.formats.traces.kineto.gathered import MOST_SPANS, KinetoSpans
 from collectors.formats.traces.kineto.json_stream import JsonStream
 from collectors.formats.traces.kineto.parts import parts
-from collectors.formats.traces.op_columns import LARGEST_COORDINATE, Worker
+from collectors.formats.traces.op_columns import LARGEST_COORDINATE, WorkerColumns
 from collectors.records import Members, Placement, Record, Unread
 from collectors.records.record import LARGEST_RANK, MOST_RANKS
 
@@ -50,7 +50,7 @@ def _sniff(head: bytes, _source: str) -> int:
 )  # fmt: skip
 def read(input: Input) -> Iterator[Record]:
     """Yield the rank's place and its operations, and what was left out."""
-    stream, gathered, header = JsonStream(input.stream, EVENTS), Gathered(), dict[str, Any]()
+    stream, gathered, header = JsonStream(input.stream, EVENTS), KinetoSpans(), dict[str, Any]()
     events = 0
     for key, value in stream.members():
         if key == EVENTS:
@@ -65,7 +65,7 @@ def read(input: Input) -> Iterator[Record]:
     yield from _left_out(stream, gathered, input.source)
 
 
-def _records(gathered: Gathered, header: dict[str, Any], input: Input) -> Iterator[Record]:
+def _records(gathered: KinetoSpans, header: dict[str, Any], input: Input) -> Iterator[Record]:
     if not gathered.steps:
         raise Damaged(NO_STEPS)
     info = header.get("distributedInfo")
@@ -79,7 +79,7 @@ def _records(gathered: Gathered, header: dict[str, Any], input: Input) -> Iterat
     host = header.get("host_name")
     named = isinstance(host, str) and _SHARED_NAMES.match(host) is None and host.isprintable()
     node = host[:200] if named and isinstance(host, str) else input.node
-    worker = Worker(rank, _coordinates(info, rank), node, _device(header.get("deviceProperties")))
+    worker = WorkerColumns(rank, _coordinates(info, rank), node, _device(header.get("deviceProperties")))
     for part in parts(gathered):
         worker.add(part.name, part.step, part.started, part.seconds, -1, -1, math.nan)
     if size := _whole(info.get("world_size"), MOST_RANKS):
@@ -111,7 +111,7 @@ def _whole(value: Any, most: int) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most else None
 
 
-def _left_out(stream: JsonStream, gathered: Gathered, source: str) -> Iterator[Unread]:
+def _left_out(stream: JsonStream, gathered: KinetoSpans, source: str) -> Iterator[Unread]:
     if gathered.over:
         reason = (
             f"{gathered.over:,} events are not read: {MOST_SPANS:,} that stand apart are the most: record fewer steps"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collectors.formats.traces.kineto.gathered import Gathered, Thread
+from collectors.formats.traces.kineto.gathered import KinetoSpans, Thread
 from collectors.formats.traces.kineto.spans import Cover, Span, Spans, minus, union
 
 FORWARD, BACKWARD, OPTIMIZER = "forward-compute", "backward-compute", "optimizer-compute"
@@ -33,7 +33,7 @@ class Part:
     seconds: float
 
 
-def parts(gathered: Gathered) -> Iterator[Part]:
+def parts(gathered: KinetoSpans) -> Iterator[Part]:
     """Yield the parts of every step, in order."""
     communication = _named(gathered)
     if gathered.kernels.ends:
@@ -42,13 +42,13 @@ def parts(gathered: Gathered) -> Iterator[Part]:
         yield from _of_host(gathered, communication)
 
 
-def _named(gathered: Gathered) -> str:
+def _named(gathered: KinetoSpans) -> str:
     """Return a name for communication, with what it consists of: what it shows of the ranks' duties is judged elsewhere."""
     kinds = [name for name, known in (("all-to-all", gathered.all_to_all), ("send-recv", gathered.transfers)) if known]
     return "-".join(["comm", *kinds])
 
 
-def _of_host(gathered: Gathered, communication: str) -> Iterator[Part]:
+def _of_host(gathered: KinetoSpans, communication: str) -> Iterator[Part]:
     main = next(iter(gathered.steps.values()))[0]
     loads = _merged(gathered.loader, main)
     blocking = minus(_merged(gathered.communication, main), loads)
@@ -84,7 +84,7 @@ def _of_host(gathered: Gathered, communication: str) -> Iterator[Part]:
         yield from _in_order(step, begin, found, begun, always=communication if waits else "")
 
 
-def _marks(gathered: Gathered, main: Thread, threads: set[Thread], loads: list[Span]) -> list[tuple[float, str]]:
+def _marks(gathered: KinetoSpans, main: Thread, threads: set[Thread], loads: list[Span]) -> list[tuple[float, str]]:
     """Return when which phase begins."""
     optimizer = _merged(gathered.optimizer, main)
     found = [(begin, BACKWARD) for thread in threads for begin, _ in _merged(gathered.backward, thread)]
@@ -93,7 +93,7 @@ def _marks(gathered: Gathered, main: Thread, threads: set[Thread], loads: list[S
     return sorted(found)
 
 
-def _of_device(gathered: Gathered, communication: str) -> Iterator[Part]:
+def _of_device(gathered: KinetoSpans, communication: str) -> Iterator[Part]:
     main = next(iter(gathered.steps.values()))[0]
     kernels, optimizer = gathered.kernels.merged(), gathered.device_optimizer.merged()
     sends = gathered.device_communication.merged()
@@ -131,11 +131,11 @@ def _in_order(
             at += seconds
 
 
-def _windows(gathered: Gathered) -> list[tuple[int, Span]]:
+def _windows(gathered: KinetoSpans) -> list[tuple[int, Span]]:
     return sorted(((step, span) for step, (_, span) in gathered.steps.items()), key=lambda one: one[1])
 
 
-def _device_windows(gathered: Gathered) -> list[tuple[int, Span]]:
+def _device_windows(gathered: KinetoSpans) -> list[tuple[int, Span]]:
     """Return when the device ran each step: by its own annotations where it has them, for it runs behind the host."""
     host = _windows(gathered)
     if not all(step in gathered.device_steps for step, _ in host):
