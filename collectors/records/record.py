@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Iterable, Iterator
 from sys import byteorder
@@ -118,6 +117,9 @@ _DIRECTORY_SENDER = "roles:"  # no node's name holds a colon
 
 def directory_sender(job: str) -> str:
     """Return the name under which the directory of a job's roles is in the log."""
+    # It loads OpenSSL, 3.5 MB in each of the agent's processes, of which none has this to do.
+    import hashlib
+
     return _DIRECTORY_SENDER + hashlib.sha256(job.encode(errors="replace")).hexdigest()[:32]
 
 

@@ -339,3 +339,21 @@ def test_the_agent_is_small() -> None:
 def _rows(page: str, heading: str) -> set[str]:
     section = page.partition(f"{heading}\n")[2].partition("\n## ")[0]
     return {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
+
+
+@pytest.mark.parametrize(
+    ("process", "also"),
+    [
+        ("collectors.files.parsers.__main__", "collectors.files.parsers.stacks, collectors.files.parsers.steps"),
+        ("collectors.agent.worker_child", "collectors.live.gpu"),
+    ],
+)
+def test_the_agents_children_load_no_openssl(process: str, also: str) -> None:
+    """What a child speaks through is a pipe: OpenSSL would be 3.5 MB in each, and typing_extensions 2 MB."""
+    program = (
+        f"import sys, faulthound\nfaulthound.import_msgspec()\nimport {process}, {also}\n"
+        "print(sorted({'_hashlib', '_ssl', 'typing_extensions'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
