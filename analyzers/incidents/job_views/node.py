@@ -28,9 +28,13 @@ FUTURE_SECONDS = 5.0
 LATEST_AT = 1e11  # a later value is no instant
 MOST_RANKS = 4_096  # of one job on one node: the agent reads no more processes
 MOST_LISTS_BYTES = 4 << 20  # of the member lists that its ranks' operations refer to
+PROBE = "probe"  # reports steps itself: no log is read for them
 _OWN_STAMPS = (Steps, LogEvent, KernelEvent)  # their times are the logs', not the agent's
 _TICK = struct.Struct("<d")
 AGAIN_SECONDS = 300.0  # one that falls behind again within this goes on being behind
+LUMP_SECONDS = 15.0  # agents send every ten: one whose readings reach further in one batch had stood, or was slow
+READ_AGAIN_SECONDS = 10.0  # after which such an agent has read its logs again, and sent that
+LOGS = "steps"  # the collector that reads them
 ABSENT_SECONDS = 45.0  # agents send every ten: a longer span that no reading falls into was not observed
 
 
@@ -50,6 +54,7 @@ class NodeView:
     states_at: float | None = None  # the newest process states
     working: frozenset[str] = frozenset()  # collectors that gave records in the newest reported minute
     failing: frozenset[str] = frozenset()  # and those that failed or did not end in time
+    _unread: tuple[float, float] | None = None  # a span after which its logs were perhaps not read yet
     _caught_up: tuple[float, float] = (0.0, 0.0)  # when it was behind last, and for how many seconds
     _offsets: list[float] = field(default_factory=list)
     _ranks: set[int] = field(default_factory=set)  # that it reports of
@@ -72,9 +77,30 @@ class NodeView:
         if self.reported_until and begin > self.reported_until + ABSENT_SECONDS:
             self.absences = [*self.absences[1 - MOST_ABSENCES :], (self.reported_until, begin)]
         if until is not None:
-            self.reported_until = max(self.reported_until, self.here(until, received.received_at))
+            self._reach(self.here(until, received.received_at))
         for record in records:
             self._read(record, received.received_at)
+        if self._unread is not None and self.reported_until >= self._unread[1] + READ_AGAIN_SECONDS:
+            self._unread = None
+
+    @property
+    def logs_until(self) -> float:
+        """Return up to when the lines of its logs are here.
+
+        An agent that stood reads its collectors anew one after the other: a batch that holds some of them has not the others.
+        """
+        return self.reported_until if self._unread is None else self._unread[0]
+
+    def _reach(self, until: float) -> None:
+        before, self.reported_until = self.reported_until, max(self.reported_until, until)
+        if before and until > before + LUMP_SECONDS:
+            self._unread = before, until
+
+    def _read_logs(self, at: float) -> None:
+        """Take it that its logs were read at an instant."""
+        if self._unread is not None:
+            begin, end = max(at, self._unread[0]), self._unread[1]
+            self._unread = (begin, end) if end > begin + LUMP_SECONDS else None
 
     def _reaches_until(self, received_at: float, sent_at: float, newest_at: float | None) -> float | None:
         """Return until when its agent's readings are here, by the node's clock; None: a batch of logs alone does not say it."""
@@ -130,6 +156,10 @@ class NodeView:
             reports = record.collectors
             self.working = frozenset(one.name for one in reports if one.records)
             self.failing = frozenset(one.name for one in reports if one.failures or one.overran)
+            if self._unread is not None and any(one.name == LOGS and one.runs <= one.failures for one in reports):
+                self._unread = self._unread[0], self.reported_until
+        elif isinstance(record, Steps) and record.told_by != PROBE and record.at is not None:
+            self._read_logs(self.here(record.at, received_at))
 
 
 def of_one_clock(leads: list[float]) -> list[float]:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
-from analyzers.incidents.job_views.node import NodeView
+from analyzers.incidents.job_views.node import PROBE, NodeView
 from analyzers.incidents.job_views.standstills import Standstill, Standstills
 from analyzers.incidents.job_views.step_pace import Slowdown, StepPace
 from analyzers.incidents.job_views.step_rhythm import FEWEST, SHORTEST_SECONDS, StepRhythm, StepRow
@@ -30,7 +30,6 @@ MOST_KINDS = 64  # readers of logs, and the probe
 MOST_LATENESSES = 64
 MOST_ROWS = 8_192  # of one record, the newest: an agent that starts reads a whole log, of which the rhythm keeps 512
 LATE_FACTOR = 1.25  # a log that is written in blocks is not written at regular times
-PROBE = "probe"
 EVERY_SECONDS = {PROBE: 10.0}  # an agent reads the probe this often, and logs more often
 LOG_EVERY_SECONDS = 5.0
 _KINDS = {name: np.dtype(kind) for name, kind in STEP_COLUMNS.items()}
@@ -118,7 +117,9 @@ class Progress:
         rows = list(_rows(steps, node, received_at, newest_only=series is None))
         reporter = self.reporters.get(key)
         if series is not None and rows:
-            self._learn_lateness(series, reporter, rows, before - kind.every_seconds, node.returned_at)
+            self._learn_lateness(
+                series, reporter, rows, min(before, node.logs_until) - kind.every_seconds, node.returned_at
+            )
         for row in rows:
             reporter = self._report(key, node.node, row, reporter)
             if series is not None:
@@ -128,9 +129,10 @@ class Progress:
 
     def batch_taken(self, node: NodeView) -> None:
         """Note up to when a node's reporters are here, after a batch."""
-        for kind in self.reporter_kinds.values():
+        for name, kind in self.reporter_kinds.items():
             if node.node in kind.nodes:
-                kind.until = max(kind.until, node.reported_until - kind.every_seconds)
+                until = node.reported_until if name == PROBE else node.logs_until
+                kind.until = max(kind.until, until - kind.every_seconds)
         for series in self.series.values():
             series.pace.update(self.standstills)
         if node.returned_at > self._returned_at.get(node.node, 0.0):
