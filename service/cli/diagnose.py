@@ -71,7 +71,9 @@ def diagnose(
     with ending():
         asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
         with saved(paths, speech) as files:
-            verdict, window, topology = _judged(asked, files, job, attempt, workers, speech)
+            verdict, window, topology = judged(
+                files, asked.knowledge, asked.hosts, speech, job=job, attempt=attempt, workers=workers
+            )
         _print(verdict, as_json=json, no_color=no_color)
         if html is not None:
             _write_page(html, speech, verdict, window, topology, asked.knowledge)
@@ -108,9 +110,11 @@ def _options(
         raise UserError(str(problem)) from None
 
 
-def _judged(
-    asked: _Options, paths: Sequence[Path], job: str | None, attempt: int | None, workers: int | None, speech: Speech
-) -> tuple[Verdict, Window, Topology]:
+def judged(
+    paths: Sequence[Path], knowledge: Knowledge, hosts: Hosts, speech: Speech, *, job: str | None = None,
+    attempt: int | None = None, workers: int | None = None,
+) -> tuple[Verdict, Window, Topology]:  # fmt: skip
+    """Read the files of one job and judge them; UserError: nothing of a fault can be read, or a choice is open."""
     records = _read(paths, workers, speech)
     from analyzers.model import topology
     from analyzers.model.window import Window
@@ -125,12 +129,12 @@ def _judged(
         known = f"only {', '.join(map(str, attempts[:20]))}" if attempts else "no record states its attempt"
         raise UserError(f"attempt {attempt} is not among what was read ({known}): choose another or leave it out")
     try:
-        placement = asked.hosts.placement(records)
+        placement = hosts.placement(records)
     except ValueError as problem:
         raise UserError(str(problem)) from None
     window = Window.build([*records, *placement], attempt)
     shape = topology.infer(window)
-    verdict = judge.judge(window, shape, asked.knowledge)
+    verdict = judge.judge(window, shape, knowledge)
     if verdict.symptom == "unknown" and all(isinstance(record, Steps | RoleState | Unread) for record in records):
         verdict = _no_fault(verdict, records, paths)
     return verdict, window, shape

@@ -26,13 +26,13 @@ from math import inf
 from random import Random
 from typing import Any
 
+from service.evaluation.proportions import interval
 from simulation.live.course import Interruption
 from simulation.live.fleet import Cut, Fleet
 from simulation.live.job import Attempt, LiveJob
 from simulation.live.scenes import BEGAN_AT, sketch
 from tests.acceptance.fleet_rows import Row, Wanted, by_kind, rows, spread, write
 from tests.support.simulated_fleet import Drive
-from tests.support.simulated_hangs import interval
 
 NAME = "blindness"
 KINDS = ("cut", "restart", "deaf", "files", "clocks", "fault_cut", "fault_clocks")

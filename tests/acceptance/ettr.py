@@ -25,12 +25,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from service.evaluation.proportions import interval
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.ettr.compared import STRATEGIES, settle
 from tests.support.ettr.mixes import MIXES
 from tests.support.ettr.parameters import measured
 from tests.support.ettr.run import DAY
-from tests.support.simulated_hangs import interval
 
 Row = dict[str, Any]
 Wanted = tuple[str, str, str, int]  # mix, restarts, strategy, seed

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from service.evaluation.proportions import interval
 from simulation.live.scene_list import FAULTS, PAUSES, Scene, healthy_day, play
 from tests.acceptance.fleet_rows import Row, Wanted, by_kind, rows, spread, write
 from tests.support.simulated_fleet import Published, Seen, drive, names, upper_bound
-from tests.support.simulated_hangs import interval
 
 NAME = "healthy_fleet"
 HEALTHY = "healthy"

@@ -16,9 +16,9 @@ from typing import Any
 
 from rich.progress import track
 
+from service.evaluation.proportions import interval
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.labelled_dumps import Outcome, cases, folders, outcomes
-from tests.support.simulated_hangs import interval
 
 MOST, MOST_SMALLEST = 364, 4  # 364: every choice of three of the fourteen innocent ranks
 

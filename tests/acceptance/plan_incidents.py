@@ -31,10 +31,11 @@ from analyzers.model.window import Window
 from analyzers.remediation.plan import Costs, Situation, choose_plan
 from analyzers.verdict.judge import judge
 from collectors.records import ProcessState
+from service.evaluation.proportions import interval
 from simulation import oracle
 from simulation.scenarios import Played, draw, node_of, play
 from tests.bench.measure import REPOSITORY, provenance
-from tests.support.simulated_hangs import interval, knowledge
+from tests.support.simulated_hangs import knowledge
 
 SEEDS = {256: 440, 1024: 30}  # most ranks → seeds
 SMALLEST = {256: 28}

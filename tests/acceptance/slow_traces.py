@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from service.evaluation.proportions import interval
 from simulation.traces.op_traces import OpJob, long_documents
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.op_traces import corpus, real, simulated
-from tests.support.simulated_hangs import interval
 from tests.support.slow_cases import CONTROLS, SPOILS, healed, injected, positions, ranks, relabelled
 
 SIZES = (1.02, 1.03, 1.04, 1.05, 1.075, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)

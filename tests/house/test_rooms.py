@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "markupsafe": "service/pages service/reports",
     "msgspec": "analyzers collectors service simulation",
     "networkx": "",  # an oracle in the tests
-    "numpy": "analyzers service/api service/reports service/store simulation",
+    "numpy": "analyzers service/api service/evaluation service/reports service/store simulation",
     "prometheus_client": "collectors/formats service/api",
     "pydantic": "service/api service/cli service/pages service/settings.py",
     "pydantic_settings": "service/settings.py",

@@ -11,6 +11,7 @@ import pytest
 
 from collectors.formats import Input, registry
 from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump
+from service.evaluation.proportions import interval
 from simulation import oracle
 from simulation.execution import NEVER, Job, execute
 from simulation.faults import Fault
@@ -19,7 +20,6 @@ from simulation.programs import Kind, Shape
 from simulation.recorder import Recording, dumps
 from simulation.scenarios import HEALTHY, KINDS, draw, play
 from tests.support.dump_files import write_files
-from tests.support.simulated_hangs import interval
 
 SHAPES = (
     Shape(tp=2, pp=4, dp=2, ep=4),

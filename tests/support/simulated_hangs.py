@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.records import FlightRecorderDump
+from service.evaluation.proportions import interval
 from service.packaged_knowledge import load
 from simulation import oracle
 from simulation.scenarios import HEALTHY, Played, Scenario, draw, node_of, play
@@ -130,34 +130,6 @@ def control_is_right(played: Played, named: Iterable[int]) -> bool:
     """Tell whether a naive answer is as good as the dumps allow; a healthy job must name nobody."""
     truth, answer = oracle.judge(played), frozenset(named)
     return truth.ranks <= answer <= truth.guilty if truth.decided else truth.ranks <= answer
-
-
-def interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the Clopper–Pearson bounds of a proportion: exact, from quantiles of the beta distribution."""
-    tail = (1 - confidence) / 2
-    low = _beta_quantile(tail, successes, trials - successes + 1) if successes else 0.0
-    high = _beta_quantile(1 - tail, successes + 1, trials - successes) if successes < trials else 1.0
-    return round(low, 4), round(high, 4)
-
-
-def _beta_quantile(probability: float, a: float, b: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _binomial_tail(middle, int(a), int(a + b - 1)) < probability else (low, middle)
-    return (low + high) / 2
-
-
-def _binomial_tail(p: float, least: int, trials: int) -> float:
-    """Return P(X ≥ least) for X ~ Binomial(trials, p), which is the regularised incomplete beta I_p(least, …)."""
-    if p in (0.0, 1.0):
-        return p
-    logs = (
-        math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
-        + k * math.log(p) + (trials - k) * math.log1p(-p)
-        for k in range(least, trials + 1)
-    )  # fmt: skip
-    return math.fsum(math.exp(term) for term in logs)
 
 
 def totals(scores: list[Score]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from service.evaluation.proportions import interval
 from tests.bench.measure import REPOSITORY
-from tests.support.simulated_hangs import interval
 
 Restarts = Literal["requeue", "standbys"]
 MEASURED = REPOSITORY / "docs" / "measured"
