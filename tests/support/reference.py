@@ -126,5 +126,5 @@ def causes_of(row: FaultClass) -> str:
 def collectors() -> Iterator[str]:
     """Yield a line for each collector of the agent: how often it runs, how long that may take, and what it gives."""
     for name, collector in live.registry().items():
-        bounds = f"every {collector.every_seconds:g} s, {collector.limit_seconds:g} s at most"
+        bounds = f"every {collector.every_seconds:g} s, ≤{collector.limit_seconds:g} s"
         yield f"- `{name}` ({bounds}): {collector.gives}"
