@@ -1,7 +1,7 @@
 """Every fault class in one table: who claims it, which causes it may have, its words, and the strongest action it allows.
 
 Whatever treats a class specially reads it here. A new class is one row; docs/reference.md lists them. Those of a job's
-logs are in ``crash_classes``.
+logs are in ``crash_classes``, those of hardware that is not well in ``gray_classes``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.xids import Action, action_for
-from analyzers.model import crash_classes
+from analyzers.model import crash_classes, gray_classes
 from analyzers.model.fault_class import FaultClass, Trait
 from analyzers.model.finding import Cause
 
@@ -229,8 +229,8 @@ def _weighing() -> Iterator[FaultClass]:
 
 
 FAULT_CLASSES: tuple[FaultClass, ...] = (
-    *_hang(), *_processes_and_stacks(), *_network(), *_roles(), *crash_classes.rows(), *_hardware(), *_slow(),
-    *_weighing(),
+    *_hang(), *_processes_and_stacks(), *_network(), *_roles(), *crash_classes.rows(), *_hardware(), *gray_classes.rows(),
+    *_slow(), *_weighing(),
 )  # fmt: skip
 _EXACT = {row.name: row for row in FAULT_CLASSES if "*" not in row.name}
 _PREFIXES = sorted((row for row in FAULT_CLASSES if "*" in row.name), key=lambda row: -len(row.name))

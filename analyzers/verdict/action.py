@@ -148,6 +148,8 @@ def _hardware(machines: list[tuple[Candidate, Culprit]], knowledge: Knowledge, o
     own = [(root.finding.fault_class, entry) for root, entry in machines if root.families == {"hardware"}]
     kind = hardware_action(own[0][0], knowledge)
     asked = [(name, entry) for name, entry in own if hardware_action(name, knowledge) == kind]
+    if advice := fault_class(asked[0][0]).advice:
+        return _on([entry for _, entry in asked], kind, advice)
     events = (name.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ") for name, _ in asked)
     why = f"that is what the table of hardware events asks for after {' and '.join(dict.fromkeys(events))}"
     return _on([entry for _, entry in asked], kind, why + (_TEST_OTHERS if len(asked) < of and kind != "probe" else ""))

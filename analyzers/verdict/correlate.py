@@ -99,7 +99,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
     else:
         _ended_from_outside(decision, asked, topology)
     if not decision.roots and not _running(ordered):
-        decision.roots = [root for finding in last for root in _split(finding)]
+        decision.roots = [root for finding in last for root in split(finding)]
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
     return decision
@@ -128,7 +128,7 @@ def _ended_from_outside(decision: Correlation, asked: Iterable[Finding], topolog
         decision.roots = []
         if finding.symptom == "hang":  # it stood still before: who ended it did not hold it up
             why = finding.suspects[0].why
-            decision.excused += [Excused(one, "unknown", finding.fault_class, why) for one in _split(finding)]
+            decision.excused += [Excused(one, "unknown", finding.fault_class, why) for one in split(finding)]
         else:
             _admit(decision, finding, topology)
 
@@ -145,8 +145,8 @@ def _answers(asked: Iterable[Finding]) -> list[Suspect]:
 def _numbers_beside(decision: Correlation, finding: Finding, topology: Topology) -> None:
     """Numbers go wrong in a job that runs. They lead where nothing ended or holds up the job, and agree with what did."""
     before = bool(decision.roots)
-    for new in _split(finding):
-        if not _confirms(decision, new, topology) and not before:
+    for new in split(finding):
+        if not confirm(decision, new, topology) and not before:
             decision.roots.append(new)
 
 
@@ -154,7 +154,7 @@ def _running(findings: Iterable[Finding]) -> bool:
     return any(has(finding.fault_class, "job_may_run") for finding in findings)
 
 
-def _split(finding: Finding) -> list[Candidate]:
+def split(finding: Finding) -> list[Candidate]:
     """A finding whose suspects are all guilty is that many roots; a set of which one is guilty is one."""
     parts = [(suspect,) for suspect in finding.suspects] if finding.together else [finding.suspects]
     alone = len(parts) == 1 and len(parts[0]) == 1 and parts[0][0].strength >= EVEN_ODDS
@@ -166,8 +166,8 @@ def _split(finding: Finding) -> list[Candidate]:
 
 
 def _admit(decision: Correlation, finding: Finding, topology: Topology) -> None:
-    for new in _split(finding):
-        if _confirms(decision, new, topology):
+    for new in split(finding):
+        if confirm(decision, new, topology):
             continue
         if (why := _echo(decision, new, topology)) is not None:
             decision.rejected.extend(replace(suspect, why=why) for suspect in new.suspects[:4])
@@ -182,12 +182,12 @@ def _strength(finding: Finding) -> float:
 def _support_or_stand(decision: Correlation, finding: Finding, topology: Topology, *, least: float) -> None:
     """A weak claim supports a root it agrees with, and stands for itself only where there is no other, and it is so sure."""
     before = bool(decision.roots) or _strength(finding) < least
-    for new in _split(finding):
-        if not _confirms(decision, new, topology) and not before and not _running(decision.findings):
+    for new in split(finding):
+        if not confirm(decision, new, topology) and not before and not _running(decision.findings):
             decision.roots.append(new)
 
 
-def _confirms(decision: Correlation, new: Candidate, topology: Topology) -> bool:
+def confirm(decision: Correlation, new: Candidate, topology: Topology) -> bool:
     """Merge a root into the one that it is about; False where there is none."""
     for index, old in enumerate(decision.roots):
         if _same_root(old, new, topology):
@@ -352,4 +352,4 @@ def _standing_alone(finding: Finding) -> list[Candidate]:
     """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
     suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
     cause: Cause = "unknown" if has(finding.fault_class, "own_code") else finding.cause
-    return _split(replace(finding, cause=cause, narrows=False, suspects=suspects))
+    return split(replace(finding, cause=cause, narrows=False, suspects=suspects))

@@ -18,6 +18,7 @@ from analyzers.verdict.build import compose
 from analyzers.verdict.correlate import Candidate, Correlation, combine
 from analyzers.verdict.excuses import excused, unclaimed, without_echoes
 from analyzers.verdict.gate import EvictionGate
+from analyzers.verdict.gray_hardware import add_gray, without_gray
 from analyzers.verdict.pauses import Pauses
 from analyzers.verdict.roles import between_roles, of_roles, without_idle
 from analyzers.verdict.senders import with_senders
@@ -114,11 +115,12 @@ def _weighed(
     witness = Witness(window, topology, FrameRules.from_knowledge(knowledge), claims)
     wrong = (failed("pauses", problem) for problem in pauses.unusable)
     weighed = [*without_echoes(claims, witness), *wrong]
-    weighed = list(with_senders(weighed, window, topology))
+    weighed, gray = without_gray(with_senders(weighed, window, topology))
     decision = combine(weighed, topology)
     if not decision.roots and (claim := unclaimed(weighed, witness, pauses, live=rounds is not None)) is not None:
         decision = combine([*weighed, claim], topology)
     excused(decision, witness, pauses, rounds)
+    add_gray(decision, gray, topology)
     if not alone:
         without_idle(decision, witness)
     return decision, EvictionGate(witness, pauses, rounds)

@@ -69,6 +69,8 @@ ATTRIBUTES: Mapping[str, tuple[Path, ...]] = {
     "minor_number": (("minor_number",),),
     "gsp_firmware_version": (("gsp_firmware_version",),),
     "part_number": (("board_part_number",), ("gpu_part_number",)),
+    "pcie_generation_max": ((*_XML_LINK, "pcie_gen", "max_link_gen"), (*_LINK, "pcie_generation", "max")),
+    "pcie_width_lanes_max": ((*_XML_LINK, "link_widths", "max_link_width"), (*_LINK, "link_width", "max")),
 }
 
 # nvmlClocksEventReason*; the names end so in both forms.

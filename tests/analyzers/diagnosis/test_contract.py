@@ -46,6 +46,7 @@ from simulation.faults import Fault
 from simulation.programs import Shape
 from simulation.recorder import EPOCH_NS, Recording, dumps
 from simulation.traces.op_traces import OpJob
+from tests.support.gray_fleet import GrayFleet, on
 from tests.support.live_records import columns, minute
 from tests.support.op_traces import simulated
 from tests.support.role_readings import GENERATES, scene
@@ -149,6 +150,7 @@ def bundles() -> Mapping[str, Bundle]:
         ),
         "roles": tuple(scene({("rollout", "3"): {**GENERATES, "still_from": 300.0, "answers": True}})),
         "slow": (*_trace(), _placed()),
+        "gray": (*GrayFleet(nodes=4, gpus=4, names=NODES, change=on(1, 2, width=8)).records(), _placed()),
         "ras": (_ras(8, 5), RasPeerDead(source="ras.json", host=node_of(5), pid=105, gpus=(1,)), _placed()),
     }
 
@@ -183,7 +185,18 @@ def _wire(records: Sequence[Record]) -> bytes:
 
 def test_all_are_met() -> None:
     """The registry is what it is thought to be, and each analyzer has a bundle on which it claims something."""
-    assert set(ANALYZERS) == {"crash", "hang", "hardware", "numeric", "process", "ras", "roles", "slow", "stacks"}
+    assert set(ANALYZERS) == {
+        "crash",
+        "gray",
+        "hang",
+        "hardware",
+        "numeric",
+        "process",
+        "ras",
+        "roles",
+        "slow",
+        "stacks",
+    }
     for name in ANALYZERS:
         assert any(claimed(name, records) for records in bundles().values()), name
 
@@ -267,7 +280,7 @@ def _spoilt(record: Record, draws: random.Random) -> Record:
     changes: dict[str, object] = {}
     for field in msgspec.structs.fields(type(record)):
         if draws.random() < 0.25 and not field.required:
-            changes[field.name] = None if field.name in _OPTIONAL else field.default if _plain(field) else ()
+            changes[field.name] = None if field.name in _OPTIONAL else _default(field)
     if isinstance(record, FlightRecorderDump):
         changes["columns"] = {
             name: _noise(data, draws) for name, data in record.columns.items() if draws.random() < 0.9
@@ -298,6 +311,11 @@ _OPTIONAL = frozenset(
 
 def _plain(field: msgspec.structs.FieldInfo) -> bool:
     return field.default is not msgspec.NODEFAULT
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    made = field.default_factory
+    return field.default if _plain(field) else made() if callable(made) else ()
 
 
 def _noise(data: bytes, draws: random.Random) -> bytes:

@@ -1,0 +1,3 @@
+"""GPUs that work, and not as well as their peers: throttled, on a degraded link, with errors that grow."""
+
+READS = ("samples",)

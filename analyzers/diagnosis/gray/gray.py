@@ -1,0 +1,122 @@
+"""A GPU that works and is not well: what slows a job without ending it, and what a later fault announces itself by.
+
+    throttled   its clocks are lowered for heat or by its board, and those of its peers are not
+    clocks      its clock is below that of its peers under the same load, and its own work does not explain it
+    pcie        its link has fewer lanes, or a lower generation, than it can have, under load
+    memory      its memory's errors or remapped rows grow, those of its peers do not
+    links       errors on its NVLinks or its PCIe link grow faster than its peers'
+
+Peers are GPUs of the same model under load: on the node, where three are there, else on all nodes. What many show alike is
+none of one GPU's: heat of a room, a power limit, a slot's design. An idle GPU is compared with none, and temperatures and
+clocks have no bound of their own. A count since the driver's start shows no rate: two readings with a time do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from analyzers.diagnosis.gray.apart import OF_A_NODE, Apart, errors_apart, peers_of, sort_out
+from analyzers.diagnosis.gray.growth import ERRORS, Growth, growths
+from analyzers.diagnosis.gray.readings import gpus
+from analyzers.diagnosis.gray.signs import Sign, signs
+from analyzers.diagnosis.gray.under_load import Gpu, measured
+from analyzers.diagnosis.hardware.places import Places
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Evidence, Finding, Suspect
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import KernelEvent
+
+MOST_SURE = 0.8  # by itself: never enough to evict
+MOST_SHOWN = 8
+
+
+def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
+    """Claim each GPU or node that stands apart; with none, show what was seen and does not decide."""
+    seen = [measured(read) for read in gpus(window)]
+    if not seen:
+        return
+    apart = _sorted_out(seen)
+    places = Places(window, topology)
+    for gpu in seen:
+        if own := apart.gpus.get(id(gpu)):
+            yield _of_gpu(gpu, own, places)
+    for node in sorted(apart.nodes):
+        yield _of_node(node, apart.nodes[node], places)
+    if apart.undecided and not apart.gpus and not apart.nodes:
+        yield _undecided(apart.undecided)
+
+
+def _sorted_out(seen: Sequence[Gpu]) -> Apart:
+    models: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in seen:
+        if gpu.now.readings and gpu.read.model:
+            models[gpu.read.model].append(gpu)
+    grown = [growth for gpu in seen for growth in growths(gpu)]
+    found = [sign for gpu in seen if gpu.now.readings for sign in signs(gpu, peers_of(gpu, models))]
+    found += errors_apart(grown)
+    counted = _counted(grown)
+    loaded = [gpu for gpu in seen if gpu.now.readings]
+    return sort_out(found, lambda kind: counted.get(kind, loaded))
+
+
+def _counted(grown: Sequence[Growth]) -> dict[str, list[Gpu]]:
+    """Return the GPUs whose errors were counted, by the fault that they would show."""
+    found: dict[str, dict[int, Gpu]] = {error.fault: {} for error in ERRORS.values()}
+    for growth in grown:
+        found[ERRORS[growth.kind].fault].setdefault(id(growth.gpu), growth.gpu)
+    return {fault: list(gpus.values()) for fault, gpus in found.items()}
+
+
+def _of_gpu(gpu: Gpu, own: Sequence[Sign], places: Places) -> Finding:
+    lead = max(own, key=lambda sign: sign.strength)
+    why = f"{gpu.read.name}: {'; '.join(sign.text for sign in own)}"
+    read = gpu.read
+    event = KernelEvent(event="gray", source=read.source, node=read.node, pci=read.device.pci)
+    suspect = Suspect(
+        kind="device", strength=_joint(own), why=why, ranks=places.ranks_of_device(event), node=places.node(read.node),
+        device=read.device.pci or read.id, evidence=tuple(_evidence(sign) for sign in own),
+    )  # fmt: skip
+    return _finding(lead, suspect, own, places)
+
+
+def _of_node(node: str, own: Sequence[Sign], places: Places) -> Finding:
+    lead = max(own, key=lambda sign: sign.strength)
+    why = f"{len(own)} GPUs of {node}, and hardly any of the other nodes: {lead.text}"
+    shown = tuple(_evidence(sign) for sign in own[:MOST_SHOWN])
+    suspect = Suspect(kind="node", strength=OF_A_NODE, why=why, node=places.node(node), evidence=shown)
+    return _finding(lead, suspect, own, places)
+
+
+def _finding(lead: Sign, suspect: Suspect, own: Sequence[Sign], places: Places) -> Finding:
+    onsets = [sign.at for sign in own if sign.at is not None]
+    read = lead.gpu.read
+    return Finding(
+        analyzer="gray", family="hardware", symptom="hardware", cause="machine", fault_class=f"gray_{lead.kind}",
+        suspects=(suspect,), scope=frozenset(suspect.ranks or places.ranks_on(suspect.node)),
+        onset=min(onsets, default=None), first_symptom=_evidence(lead),
+        senders=frozenset({read.node}) if read.received and read.node else frozenset(),
+    )  # fmt: skip
+
+
+def _undecided(undecided: Sequence[tuple[Sign, str]]) -> Finding:
+    shown = tuple(_evidence(sign, f" ({why})") for sign, why in undecided[:MOST_SHOWN])
+    missing = tuple(dict.fromkeys(f"which machine is at fault, if any: {why}" for _, why in undecided))
+    return Finding(
+        analyzer="gray", family="hardware", symptom="unknown", cause="unknown", fault_class="gray_undecided",
+        evidence=shown, missing=missing[:MOST_SHOWN],
+    )  # fmt: skip
+
+
+def _evidence(sign: Sign, more: str = "") -> Evidence:
+    read = sign.gpu.read
+    return Evidence(text=f"{read.name}: {sign.text}{more}", source=read.source, at=sign.at)
+
+
+def _joint(own: Sequence[Sign]) -> float:
+    """Return how sure several kinds of signs of one GPU make: throttling and its clock are one."""
+    doubt = 1.0
+    for kind in sorted({sign.kind for sign in own}):
+        doubt *= 1 - max(sign.strength for sign in own if sign.kind == kind)
+    return round(min(1 - doubt, MOST_SURE), 4)

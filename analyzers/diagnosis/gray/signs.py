@@ -1,0 +1,105 @@
+"""What a GPU shows of itself under load: lowered clocks, a link below its most, a clock below that of its peers.
+
+A sign is a reading; ``apart`` decides whether it is one GPU's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.diagnosis.gray.under_load import FEWEST, Gpu
+
+FEWEST_PEERS = 3
+HALF = 0.5  # of the readings: less is an excursion
+RARELY, MOSTLY = 0.25, 0.75  # of those before, and of those now: it has changed
+SAME_LOAD_PERCENT = 20.0
+LOWER_CLOCK = 0.1  # GPUs of one model differ by less under one load
+SPREADS = 4.0  # and by less than so many times their own spread
+LOWER_LIMIT = 0.05
+AT_LIMIT = 0.9
+LINKS = (("width", "lanes"), ("generation", ""))
+SURE, LIKELY, DOUBTFUL = 0.75, 0.65, 0.55
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One sign of one GPU. ``alone``: it needs no peers, because the GPU itself was otherwise before."""
+
+    kind: str
+    gpu: Gpu
+    strength: float
+    text: str
+    at: float | None = None
+    alone: bool = False
+    decided: bool = True  # False: one reading, which may be an accident
+    of_node: bool = True  # a whole node may have it
+
+
+def signs(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
+    """Yield the signs of one GPU. ``peers``: others of its model under load, on its node where there are enough."""
+    slower = _below_peers(gpu, peers)
+    if gpu.now.lowered >= HALF:
+        yield _throttled(gpu, slower)
+    elif slower and (why := _why_slower(gpu, peers)) is not None:
+        found = gpu.now.readings >= FEWEST
+        strength = LIKELY if why else DOUBTFUL
+        if found or why:
+            yield Sign("clocks", gpu, strength, slower + why, gpu.now.at, of_node=False)
+    yield from _links(gpu, peers)
+
+
+def _throttled(gpu: Gpu, slower: str) -> Sign:
+    now, past = gpu.now, gpu.past
+    share = "in its one reading" if now.readings == 1 else f"in {now.lowered:.0%} of its newest {now.readings} readings"
+    heat = f", at {now.temperature:.0f} °C" if math.isfinite(now.temperature) else ""
+    text = f"its clocks are lowered {now.reason or 'by its hardware'}{heat}, {share} under load"
+    text += f"; {slower}" if slower else ""
+    many = now.readings >= FEWEST
+    changed = past.readings >= FEWEST and past.lowered <= RARELY and now.lowered >= MOSTLY and many
+    strength = SURE if many else LIKELY
+    return Sign("throttled", gpu, strength, text, now.lowered_at, alone=changed, decided=many or bool(slower))
+
+
+def _below_peers(gpu: Gpu, peers: Sequence[Gpu]) -> str:
+    """Return how far a clock is below that of peers with as much load; empty where it is not, or too few are known."""
+    clocks = np.array([one.now.clock for one in peers if abs(one.now.load - gpu.now.load) <= SAME_LOAD_PERCENT])
+    clocks = clocks[np.isfinite(clocks)]
+    if len(clocks) < FEWEST_PEERS or not math.isfinite(gpu.now.clock):
+        return ""
+    usual = float(np.median(clocks))
+    spread = 1.4826 * float(np.median(np.abs(clocks - usual)))
+    if gpu.now.clock >= usual - max(LOWER_CLOCK * usual, SPREADS * spread):
+        return ""
+    return f"its clock is {gpu.now.clock:.0f} MHz, and {usual:.0f} MHz on its {len(clocks)} peers under the same load"
+
+
+def _why_slower(gpu: Gpu, peers: Sequence[Gpu]) -> str | None:
+    """Return why the clock is lower, empty where that is not known; None where its work explains it."""
+    limits = [one.now.limit for one in peers if math.isfinite(one.now.limit)]
+    usual = float(np.median(limits)) if limits else math.nan
+    if gpu.now.limit < (1 - LOWER_LIMIT) * usual:
+        return f"; its power limit is {gpu.now.limit:.0f} W, and {usual:.0f} W on them"
+    at_limit = gpu.now.power >= AT_LIMIT * gpu.now.limit
+    return None if at_limit or gpu.now.capped >= HALF else ""
+
+
+def _links(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
+    for number, (what, unit) in enumerate(LINKS):
+        now, past, most = gpu.now.link[number], gpu.past.link[number], gpu.most[number]
+        others = [one.now.link[number] for one in peers if math.isfinite(one.now.link[number])]
+        expected = max((value for value in (most, past) if math.isfinite(value)), default=math.nan)
+        if not math.isfinite(expected) and len(others) >= FEWEST_PEERS:
+            expected = float(np.median(others))
+        if not now < expected:
+            continue
+        short, full = (f"{value:.0f} {unit}".strip() for value in (now, expected))
+        text = f"its PCIe link runs at {what} {short} under load, and can run at {full}"
+        many = gpu.now.readings >= FEWEST
+        fell = past > now and gpu.past.readings >= FEWEST and many
+        text += f"; before it ran at {past:.0f}" if fell else ""
+        strength = (SURE if many else LIKELY) if what == "width" else (LIKELY if many else DOUBTFUL)
+        yield Sign("pcie", gpu, strength, text, gpu.now.at, alone=fell)

@@ -1,0 +1,31 @@
+"""The fault classes of hardware that works and is not well. By themselves they take no node from its job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzers.model.fault_class import FaultClass
+
+ADVICE = "its job goes on: test the node, best when the job has ended, and look at its cooling, power and seating"
+
+
+def rows() -> Iterator[FaultClass]:
+    """Yield every row."""
+    by = ("gray",)
+    machine = (
+        ("gray_throttled", "its clocks are lowered for heat or by its board, and its peers' are not"),
+        ("gray_clocks", "its clock is below that of its peers under the same load"),
+        ("gray_pcie", "its PCIe link runs below what it can, under load"),
+        ("gray_memory", "errors of its GPU's memory grow, and its peers' do not"),
+        ("gray_links", "errors on its links grow faster than its peers'"),
+    )
+    for name, words in machine:
+        yield FaultClass(name, by, ("machine",), "probe", words, advice=ADVICE, traits=("gray",))
+    yield FaultClass(
+        "gray_undecided",
+        by,
+        ("unknown",),
+        "none",
+        "GPUs show what may be a fault, and nothing decides",
+        traits=("gray",),
+    )
