@@ -45,11 +45,11 @@ class Settings(BaseSettings):
     node_batches_per_second: float = Field(
         20.0, gt=0, description="Batches a second of one node with one token, on average; then 429."
     )
-    node_batches_burst: int = Field(600, ge=1, description="And at once: an agent that was away drains its spool.")
+    node_batches_burst: int = Field(600, ge=1, description="And at once, after an absence.")
     token_batches_per_second: float = Field(
         1_000.0, gt=0, description="Batches a second of all nodes with one token, on average; then 429."
     )
-    token_batches_burst: int = Field(20_000, ge=1, description="And at once: a fleet that was away drains its spools.")
+    token_batches_burst: int = Field(20_000, ge=1, description="And at once, after an absence.")
 
     node_bytes_per_second: float = Field(
         1 << 20, gt=0, description="Bytes a second of one node with one token, on average; then 429."
@@ -58,7 +58,7 @@ class Settings(BaseSettings):
     token_bytes_per_second: float = Field(
         64 << 20, gt=0, description="Bytes a second of all nodes with one token, on average; then 429."
     )
-    token_bytes_burst: int = Field(16 << 30, ge=1, description="And at once: a fleet that was away drains its spools.")
+    token_bytes_burst: int = Field(16 << 30, ge=1, description="And at once, after an absence.")
 
     window_seconds: int = Field(600, ge=60, le=7200, description="How far back samples stay in memory.")
     retention_days: float = Field(14.0, gt=0, description="Age at which batches are deleted.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from typing import Any, get_args
 
@@ -16,14 +18,16 @@ from collectors import live
 from service.api import auth
 from service.api.app import create_app
 from service.settings import Settings
+from tests.support.sources import REPOSITORY
 
 OPEN = "none"
 SCOPES = {auth.ingest: "ingest", auth.reader: "read"}
 CHECKED_BY_HAND = {"/v1/nodes/{node}/fitness": "read"}  # within a bound of time of its own
+EXPLAINING = ("analyzers.md", "xid.md")  # whose rows say more of their classes than the words of a verdict
 OPENING = """\
 # Reference
 
-Settings of the service with default and bounds, scopes of operations, fault classes and collectors, as the code states them.
+Settings of the service, scopes, fault classes and collectors, as the code states them.
 
 ```
 FAULTHOUND_PORT=0 faulthound serve
@@ -63,13 +67,13 @@ def vars_of(bound: object) -> Iterator[tuple[str, object]]:
 def operations() -> Iterator[str]:
     """Yield a line for each scope: the operations that a token with it may call, but for the many that read."""
     yield (
-        "What each does, takes and answers is in [openapi.json](openapi.json). A `GET` needs `read` unless it stands here; "
-        "`admin` has every scope.\n"
+        "[openapi.json](openapi.json) has the details. A `GET` needs `read` unless it stands here; `admin` has every scope. "
+        "Without a method it is a `POST`.\n"
     )
     by_scope = defaultdict(list)
     for operation, scope in scopes().items():
         if scope != "read" or not operation.startswith("GET "):
-            by_scope[scope].append(f"`{operation}`")
+            by_scope[scope].append(f"`{operation.removeprefix('POST ')}`")
     yield from (f"- {scope}: {', '.join(of)}" for scope, of in sorted(by_scope.items()))
 
 
@@ -106,7 +110,8 @@ def classes() -> Iterator[str]:
     """Yield each fault class below the strongest action that it leads to by itself, with its causes; of none the name alone."""
     yield (
         "Below the strongest action to which a class leads by itself; of a device's own event [xid.md](xid.md) decides. "
-        "The cause is `machine` unless another stands behind the class. The verdict's `why` explains a class that leads to none."
+        "The cause is `machine` unless another stands behind the class. A linked page explains the classes behind it, "
+        "a verdict's `why` those that lead to none."
     )
     weakest_first = get_args(ActionKind)
     rows = sorted(FAULT_CLASSES, key=lambda row: (-weakest_first.index(row.strongest), row.name))
@@ -115,7 +120,31 @@ def classes() -> Iterator[str]:
         if action == "none":
             yield ", ".join(f"`{row.name.replace('*', '…')}`" for row in of)
             continue
-        yield from (f"- `{row.name.replace('*', '…')}`: {row.words.replace('{}', '…')}{causes_of(row)}" for row in of)
+        kept = list(of)
+        yield from (
+            f"- {shown(row)}: {row.words.replace('{}', '…')}{causes_of(row)}" for row in kept if not page_of(row)
+        )
+        for name in EXPLAINING:
+            if rows := [f"{shown(row)}{causes_of(row)}" for row in kept if page_of(row) == name]:
+                yield f"- [{name}]({name}): {', '.join(rows)}"
+
+
+def shown(row: FaultClass) -> str:
+    """Return the name of a class as pages write it."""
+    return f"`{row.name.replace('*', '…')}`"
+
+
+@cache
+def explained(name: str) -> frozenset[str]:
+    """Return the classes that a page explains, each at the beginning of a line."""
+    lines = (REPOSITORY / "docs" / name).read_text(encoding="utf-8").splitlines()
+    firsts = (re.match(r"- ((?:`\w+`(?:, )?)+):|\| (\w+) \|", line) for line in lines)
+    return frozenset(word for first in firsts if first for word in re.findall(r"\w+", first[1] or first[2]))
+
+
+def page_of(row: FaultClass) -> str | None:
+    """Return the page that explains a class, None where this one does."""
+    return next((name for name in EXPLAINING if row.name in explained(name)), None)
 
 
 def causes_of(row: FaultClass) -> str:
