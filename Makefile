@@ -12,7 +12,7 @@ WORKERS ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
 unexport PYTHONDONTWRITEBYTECODE
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run serve agent check test lint bench acceptance lock clean
+.PHONY: help run serve agent check test lint bench acceptance scoreboard lock clean
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 smallest = $(if $(filter smallest,$(1)),--smallest)
@@ -58,6 +58,9 @@ bench: .venv/installed-test ## bounds in time, then speed and memory into docs/m
 
 acceptance: .venv/installed-test ## the full matrices, resumable, into docs/measured (smallest: into out)
 	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))
+
+scoreboard: .venv/installed-test ## answer labelled cases beside naive rules and peers' methods, into docs/scoreboard.md
+	.venv/bin/python -m tests.acceptance.scoreboard
 
 lock: .venv/made ## resolve every dependency anew and rewrite constraints.txt
 	$(PIP) install -qq --dry-run --ignore-installed --report .venv/resolved.json '.[test,lint]' 'setuptools>=80'

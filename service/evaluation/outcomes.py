@@ -89,7 +89,7 @@ class _Judge:
             return "abstained"
         culprits = self.verdict.culprits
         if not self.label.culprits:
-            return "exact" if not any(one.kind in MACHINES for one in culprits) else "wrong"
+            return "exact" if all(map(self.is_right, culprits)) else "wrong"
         only = bool(culprits) and all(map(self.is_right, culprits))
         if self._covers_all():
             return "exact" if only else "superset"
@@ -97,8 +97,8 @@ class _Judge:
 
     def is_right(self, culprit: Culprit) -> bool:
         """Whether a culprit is of the label and nothing beside it."""
-        if not self.label.culprits:
-            return culprit.kind not in MACHINES
+        if not self.label.culprits and culprit.kind not in {*MACHINES, *(kind for kind, _ in self.label.masked.others)}:
+            return True  # code, data or an uneven stage, unless the label states which stage
         inside = bool(culprit.ranks) and set(culprit.ranks) <= self.allowed_ranks
         return (culprit.kind, culprit.id) in self.allowed.others or inside
 

@@ -68,10 +68,17 @@ def minority(dumps: list[FlightRecorderDump]) -> frozenset[int]:
     return frozenset(rank for rank, name in last.items() if counts[name] == rarest)
 
 
+def missing_dump(dumps: list[FlightRecorderDump]) -> frozenset[int]:
+    """Name the members of groups that left no dump."""
+    members = {rank for dump in dumps for group in dump.groups if group.members for rank in group.members.ranks()}
+    return frozenset(members - {dump.rank for dump in dumps})
+
+
 CONTROLS: dict[str, Callable[[list[FlightRecorderDump]], frozenset[int]]] = {
     "longest_wait": longest_wait,
     "flag_all": flag_all,
     "smallest_group": smallest_group,
     "lowest_number": lowest_number,
     "minority": minority,
+    "missing_dump": missing_dump,
 }

@@ -123,27 +123,61 @@ def _median(seconds: NDArray[np.float64]) -> float:
     return float(np.median(seconds))
 
 
+OWN_WORK = ("compute", "batch")
+
+
 def _against_fastest(table: Table) -> list[int]:
-    level = _by_rank(table, ("compute",), _median)
+    level = _by_rank(table, OWN_WORK, _median)
     best = min(level.values())
     return sorted(rank for rank, seconds in level.items() if best / seconds < 0.7)
 
 
 def _twice_median(table: Table) -> list[int]:
-    level = _by_rank(table, ("compute",), _median)
+    level = _by_rank(table, OWN_WORK, _median)
     usual = float(np.median(list(level.values())))
     return sorted(rank for rank, seconds in level.items() if seconds > 2 * usual)
 
 
 def _longest_collective(table: Table) -> list[int]:
     level = _by_rank(table, ("reduce", "gather"), lambda seconds: float(np.mean(seconds)))
-    return [max(level, key=lambda rank: level[rank])]
+    return [max(level, key=lambda rank: level[rank])] if level else []
+
+
+WINDOW_STEPS, OUTLYING, ALIKE_WINDOWS = 4, 2.0, 3
+
+
+def _distance(table: Table) -> list[int]:
+    """Minder's: the worker that is furthest from all others, in windows that follow one another; without its autoencoder."""
+    step = table.columns["step"]
+    steps = np.unique(step)
+    windows = [steps[begin : begin + WINDOW_STEPS] for begin in range(0, len(steps), WINDOW_STEPS)]
+    found = [_outlier(table.kept(np.isin(step, window))) for window in windows]
+    runs = (set(found[begin : begin + ALIKE_WINDOWS]) for begin in range(max(1, len(found) - ALIKE_WINDOWS + 1)))
+    return sorted({rank for run in runs if len(run) == 1 for rank in run if rank is not None})
+
+
+def _outlier(table: Table) -> int | None:
+    """Return the worker whose steps are furthest from the others', where it is an outlier of these distances."""
+    mine = table.kept(table.named(*OWN_WORK))
+    ranks, who = np.unique(mine.columns["rank"], return_inverse=True)
+    steps, when = np.unique(mine.columns["step"], return_inverse=True)
+    sums, counts = np.zeros((2, len(ranks), len(steps)))
+    np.add.at(sums, (who, when), mine.columns["duration"])
+    np.add.at(counts, (who, when), 1)
+    mean = sums / np.maximum(counts, 1)
+    span = mean.max(axis=0) - mean.min(axis=0)
+    scaled = (mean - mean.min(axis=0)) / np.where(span > 0, span, 1.0)
+    far = np.array([np.sqrt(((scaled - one) ** 2).sum(axis=1)).sum() for one in scaled])
+    if len(ranks) < 2 or not far.std() or (far.max() - far.mean()) / far.std() < OUTLYING:
+        return None
+    return int(ranks[far.argmax()])
 
 
 CONTROLS = (
     Control("score below 0.7 of the fastest", _against_fastest),
     Control("twice the median", _twice_median),
     Control("longest collective", _longest_collective),
+    Control("largest distance from the others", _distance),
 )
 
 

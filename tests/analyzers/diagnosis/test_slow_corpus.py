@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collectors.files.reading import read_paths
-from tests.support.op_traces import corpus, judged, real
+from tests.support.op_traces import corpus, judged, of_records, real
 from tests.support.slow_cases import CONTROLS, SPOILS, healed, injected, ranks, relabelled
 
 pytestmark = pytest.mark.system  # a trace of 117,216 operations takes up to a second
@@ -71,8 +71,10 @@ def test_steady_unlike_machines_are_no_alarm() -> None:
 
 
 def test_simple_rules_blame_innocents_or_miss() -> None:
-    """Each of them is wrong of the slow worker, of the uneven stage, or of a worker that is half as slow as that."""
+    """Each is wrong of the slow worker, the uneven stage, unlike machines, or a worker that is half as slow as the first."""
     half, rank = injected(healed(), 0, 0, 1.5)
+    unlike = of_records(read_paths([corpus("minibatch/job_2_norm.csv")]))
     for control in CONTROLS:
         right = [control.evicts(real("AR")) == [0], control.evicts(real("ST")) == [], control.evicts(half) == [rank]]
+        right.append(control.evicts(unlike) == [])
         assert not all(right), control.name

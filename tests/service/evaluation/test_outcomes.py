@@ -62,6 +62,11 @@ def held(known: Label, found: Verdict) -> Outcome:
         (label(cause="none"), verdict(cause="none"), "exact", True),
         (label(cause="code"), verdict(rank(1, kind="code", id="train.py"), cause="code"), "exact", True),
         (label(cause="none"), verdict(rank(1)), "wrong", False),
+        (label(masked=Named(frozenset({1}))), verdict(rank(1)), "exact", True),
+        (label(masked=Named(frozenset({1}))), verdict(rank(2)), "wrong", False),
+        (label(cause="imbalance"), verdict(rank(1, 2, kind="stage", id="3")), "exact", True),
+        (label(masked=Named(others=frozenset({("stage", "3")}))), verdict(rank(1, kind="stage", id="3")), "exact", True),
+        (label(masked=Named(others=frozenset({("stage", "3")}))), verdict(rank(1, kind="stage", id="2")), "wrong", False),
     ],
 )  # fmt: skip
 def test_an_answer_is_counted_once(known: Label, found: Verdict, result: str, first: bool) -> None:
