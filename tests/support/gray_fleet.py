@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
 
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
@@ -15,7 +19,7 @@ from analyzers.verdict.judge import judge
 from collectors.formats import Input
 from collectors.formats.dcgm.dcgm_text import read as read_dcgm
 from collectors.formats.nvidia_smi.nvidia_smi import read as read_smi
-from collectors.records import Record
+from collectors.records import Device, Record, Samples
 from service.packaged_knowledge import load
 
 BEGIN_AT = 1_790_848_800.0  # "Thu Oct  1 10:00:00 2026", as if it were UTC
@@ -110,7 +114,10 @@ class GrayFleet:
         return "".join(f"{line}\n" for line in lines if not any(word in line for word in self.left_out))
 
     def records(self, tool: str = "smi") -> Iterator[Record]:
-        """Yield what the readers give for every report."""
+        """Yield what the readers give for every report; of an agent (nvml), what it sends."""
+        if tool == "nvml":
+            yield from self.sent()
+            return
         for node in range(self.nodes):
             for number in range(self.reports):
                 text = self.report(node, number) if tool == "smi" else self.scrape(node, number)
@@ -118,6 +125,57 @@ class GrayFleet:
                 source = f"{self.name(node)}/{tool}-{number}.txt"
                 given = Input(source, io.BytesIO(data), data[:65536], node=self.name(node), at=at)
                 yield from (read_smi if tool == "smi" else read_dcgm)(given)
+
+    def devices(self, node: int) -> list[Device]:
+        """Return a node's GPUs as its agent reports them."""
+        states = [self.state(node, gpu, 0) for gpu in range(self.gpus)]
+        return [
+            Device(
+                source="nvml", type="gpu", id=f"GPU-{node:04x}{gpu:04x}", index=gpu, pci=pci(gpu), name=one.model,
+                attributes={"pcie_generation_max": f"{one.generation_max}", "pcie_width_lanes_max": f"{one.width_max}"},
+            )
+            for gpu, one in enumerate(states)
+        ]  # fmt: skip
+
+    def samples(self, node: int, begin_at: float = BEGIN_AT) -> list[Samples]:
+        """Return a node's readings as its agent sends them: gauges, counters and its links."""
+        every = [[self.state(node, gpu, report) for report in range(self.reports)] for gpu in range(self.gpus)]
+        ticks = np.array([begin_at + report * self.seconds for report in range(self.reports)]).tobytes()
+        names = tuple(f"GPU-{node:04x}{gpu:04x}" for gpu in range(self.gpus))
+        gauges: dict[str, Callable[[GpuState], float]] = {
+            "gpu_utilization_percent": lambda one: one.load, "power_milliwatts": lambda one: 1000 * one.power,
+            "power_limit_milliwatts": lambda one: 1000 * one.limit, "sm_clock_mhz": lambda one: one.clock,
+            "gpu_temperature_celsius": lambda one: one.temperature, "pcie_generation": lambda one: one.generation,
+            "pcie_width_lanes": lambda one: one.width,
+        }  # fmt: skip
+        counters: dict[str, Callable[[GpuState], float]] = {
+            "throttle_reasons_mask": lambda one: sum(BITS[name] for name in one.reasons),
+            "ecc_sbe_volatile_total": lambda one: one.corrected, "ecc_dbe_volatile_total": lambda one: one.uncorrected,
+            "ecc_dbe_aggregate_total": lambda one: one.uncorrected_ever, "pcie_replays_total": lambda one: one.replays,
+            "remapped_rows_uncorrectable_total": lambda one: one.remapped,
+        }  # fmt: skip
+        links: dict[str, Callable[[GpuState], float]] = {
+            "active": lambda _one: 1, "crc_flit_errors_total": lambda one: one.crc, "symbol_errors_total": lambda one: 10**9,
+        }  # fmt: skip
+
+        def table(
+            scope: str, type: Literal["<f4", "<i8"], given: dict[str, Callable[[GpuState], float]], end: str
+        ) -> Samples:
+            values = [[[take(one) for one in gpu] for take in given.values()] for gpu in every]
+            return Samples(
+                source="nvml", at=begin_at, scope=scope, type=type, devices=tuple(f"{name}{end}" for name in names),
+                metrics=tuple(given), ticks=ticks, values=np.array(values, type).tobytes(),
+            )  # fmt: skip
+
+        return [table("gpu", "<f4", gauges, ""), table("gpu", "<i8", counters, ""), table("nvlink", "<i8", links, "/3")]
+
+    def sent(self) -> Iterator[Record]:
+        """Yield all that the nodes' agents send."""
+        for node in range(self.nodes):
+            for record in (*self.devices(node), *self.samples(node)):
+                yield msgspec.structs.replace(
+                    record, node=self.name(node), received_at=BEGIN_AT + self.reports * self.seconds
+                )
 
     def write(self, folder: Path) -> Path:
         """Write each node's reports, as one file a node."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +12,7 @@ from analyzers.diagnosis.gray.growth import ERRORS, Growth
 from analyzers.diagnosis.gray.signs import FEWEST_PEERS, Sign
 from analyzers.diagnosis.gray.under_load import Gpu
 
+MOST_PEERS = 64
 PART = 4  # more than one GPU in so many, and they share it
 MOST_NAMED, MOST_NAMED_PART = 4, 50
 """More GPUs than four, or than one in fifty, share a cause, though each stands apart on its node: a slot that is warmer."""
@@ -30,11 +30,24 @@ class Apart:
     undecided: list[tuple[Sign, str]] = field(default_factory=list)
 
 
-def peers_of(gpu: Gpu, models: Mapping[str, Sequence[Gpu]]) -> list[Gpu]:
-    """Return the GPUs of its model under load: those of its node where there are enough, else all."""
-    all_of = [one for one in models.get(gpu.read.model, ()) if one is not gpu]
-    here = [one for one in all_of if one.read.node == gpu.read.node]
-    return here if len(here) >= FEWEST_PEERS else all_of
+class Peers:
+    """The GPUs of each model under load, to compare one with those of its node where there are enough, else with all."""
+
+    def __init__(self, loaded: Iterable[Gpu]) -> None:
+        self._all: dict[str, list[Gpu]] = defaultdict(list)
+        self._here: dict[tuple[str, str | None], list[Gpu]] = defaultdict(list)
+        for gpu in loaded:
+            if model := gpu.read.model:
+                self._all[model].append(gpu)
+                self._here[model, gpu.read.node].append(gpu)
+
+    def of(self, gpu: Gpu) -> list[Gpu]:
+        """Return a GPU's peers, itself left out; of very many some."""
+        model = gpu.read.model
+        here = [one for one in self._here.get((model, gpu.read.node), ()) if one is not gpu]
+        if len(here) >= FEWEST_PEERS:
+            return here
+        return [one for one in self._all.get(model, [])[: MOST_PEERS + 1] if one is not gpu]
 
 
 def sort_out(found: Sequence[Sign], measured: Callable[[str], Sequence[Gpu]]) -> Apart:
@@ -126,10 +139,11 @@ def errors_apart(found: Sequence[Growth]) -> Iterator[Sign]:
     for (kind, _), group in sorted(by_kind.items()):
         error = ERRORS[kind]
         for growth in group:
-            others = [one.an_hour for one in group if one is not growth]
-            usual = float(np.median(others)) if others else math.nan
-            above = not others or growth.an_hour > TIMES_PEERS * usual
-            if growth.lasts and growth.count > 0 and growth.an_hour >= error.least and above:
+            if not (growth.lasts and growth.count > 0 and growth.an_hour >= error.least):
+                continue
+            others = [one.an_hour for one in group[: MOST_PEERS + 1] if one is not growth]
+            usual = float(np.median(others)) if others else 0.0
+            if growth.an_hour > TIMES_PEERS * usual:
                 beside = f", {usual:.3g} an hour on its peers" if others else ""
                 spent = f"{growth.count:,.0f} more {error.words} in {growth.seconds / 60:,.0f} min"
                 yield Sign(

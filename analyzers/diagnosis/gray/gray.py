@@ -13,10 +13,9 @@ clocks have no bound of their own. A count since the driver's start shows no rat
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from analyzers.diagnosis.gray.apart import OF_A_NODE, Apart, errors_apart, peers_of, sort_out
+from analyzers.diagnosis.gray.apart import OF_A_NODE, Apart, Peers, errors_apart, sort_out
 from analyzers.diagnosis.gray.growth import ERRORS, Growth, growths
 from analyzers.diagnosis.gray.readings import gpus
 from analyzers.diagnosis.gray.signs import Sign, signs
@@ -49,15 +48,12 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
 
 
 def _sorted_out(seen: Sequence[Gpu]) -> Apart:
-    models: dict[str, list[Gpu]] = defaultdict(list)
-    for gpu in seen:
-        if gpu.now.readings and gpu.read.model:
-            models[gpu.read.model].append(gpu)
+    loaded = [gpu for gpu in seen if gpu.now.readings]
+    peers = Peers(loaded)
     grown = [growth for gpu in seen for growth in growths(gpu)]
-    found = [sign for gpu in seen if gpu.now.readings for sign in signs(gpu, peers_of(gpu, models))]
+    found = [sign for gpu in loaded for sign in signs(gpu, peers.of(gpu))]
     found += errors_apart(grown)
     counted = _counted(grown)
-    loaded = [gpu for gpu in seen if gpu.now.readings]
     return sort_out(found, lambda kind: counted.get(kind, loaded))
 
 

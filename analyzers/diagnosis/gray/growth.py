@@ -69,21 +69,21 @@ def _scopes(read: GpuReadings, kind: str) -> set[str]:
 
 
 def _growth(gpu: Gpu, kind: str, scope: str, error: ErrorKind) -> Growth | None:
-    gained: dict[float, float] = {}
-    first, last = np.inf, -np.inf
+    first, last, count, readings = np.inf, -np.inf, 0.0, 0
+    grew: set[float] = set()
     for (of_kind, of_scope, _, _), (at, values) in gpu.read.counted.items():
         if of_kind == kind and of_scope == scope and len(at) > 1:
-            first, last = min(first, float(at[0])), max(last, float(at[-1]))
-            for instant, count in zip(at[1:].tolist(), _steps(values).tolist(), strict=True):
-                gained[instant] = gained.get(instant, 0.0) + count
+            first, last, readings = min(first, float(at[0])), max(last, float(at[-1])), max(readings, len(at) - 1)
+            if (steps := _steps(values)).any():
+                count += float(steps.sum())
+                grew.update(at[1:][steps > 0].tolist())
     if last - first < FEWEST_SECONDS:
         return None
-    when = sorted(instant for instant, count in gained.items() if count > 0)
-    recent = bool(when) and when[-1] >= (first + last) / 2
-    lasts = (recent and (len(when) > 1 or len(gained) < BURST_OF)) or (bool(when) and error.absolute)
-    return Growth(kind, gpu, sum(gained.values()), last - first, lasts, when[0] if when else None)
+    recent = bool(grew) and max(grew) >= (first + last) / 2
+    lasts = (recent and (len(grew) > 1 or readings < BURST_OF)) or (bool(grew) and error.absolute)
+    return Growth(kind, gpu, count, last - first, lasts, min(grew, default=None))
 
 
 def _steps(values: Floats) -> Floats:
     """Return the growth between readings; a counter that begins anew has grown by nothing that is known."""
-    return np.clip(np.diff(values), 0.0, None)
+    return np.maximum(values[1:] - values[:-1], 0.0)

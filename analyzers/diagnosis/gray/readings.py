@@ -130,8 +130,13 @@ def _readings(key: Key, id: str, device: Device, gathered: _Gathered) -> GpuRead
 
 def _in_order(parts: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     """Join readings by their instants; of one instant one is kept, the largest, so that no order of records matters."""
-    at, values = (np.concatenate([part[number] for part in parts]) for number in (0, 1))
+    at, values = (
+        parts[0] if len(parts) == 1 else (np.concatenate([part[number] for part in parts]) for number in (0, 1))
+    )
+    if (at[1:] > at[:-1]).all():
+        return at, values
     order = np.lexsort((-values, at))
     at, values = at[order], values[order]
-    first = np.r_[True, at[1:] != at[:-1]] if len(at) else np.empty(0, np.bool_)
+    first = np.ones(len(at), np.bool_)
+    first[1:] = at[1:] != at[:-1]
     return at[first], values[first]

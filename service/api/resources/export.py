@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import msgspec
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from collectors.records import Members, block, bundle, directory_sender
+from collectors.records import Device, Members, block, bundle, directory_sender
 from collectors.records import Placement as PlacementRecord
 from service.api import auth, fields, spans
 from service.api.declaration import Declaration
@@ -16,7 +19,7 @@ from service.api.resources.jobs import found
 from service.api.routing import Router
 from service.api.state import service_of
 from service.clock import now
-from service.store.models import Attempt, Job
+from service.store.models import Attempt, Job, Node
 from service.store.placements import OBSERVED_SECONDS, job_nodes
 
 DEFAULT_SECONDS = 600.0
@@ -50,7 +53,7 @@ def export_job(
             job=job, attempt=attempt, since=start, until=end, nodes=tuple(sorted(nodes)), version=spans.program(),
             missing=tuple(spans.missing(session, span, sizes)),
         )  # fmt: skip
-        leading = _declared(row, declared, attempt)
+        leading = [*_declared(row, declared, attempt), *_devices(session, sorted(nodes), start)]
     return spans.streamed(service.database, manifest, span, sum(sizes.values()), leading)
 
 
@@ -81,3 +84,13 @@ def _declared(row: Job, declared: Declaration | None, attempt: int | None) -> li
         roles=declared.roles_by_rank(),
     )  # fmt: skip
     return [bundle.Batch(0, row.declared_at or 0.0, block.encode([placement], pack=True))]
+
+
+def _devices(session: Session, nodes: list[str], since: float) -> Iterator[bundle.Batch]:
+    """Yield what the nodes have, as they reported it before the span: agents send it hourly, and readings name devices by it."""
+    for first in range(0, len(nodes), spans.FEW_NODES):
+        some = nodes[first : first + spans.FEW_NODES]
+        for node in session.scalars(select(Node).where(Node.name.in_(some)).order_by(Node.name)):
+            known = [msgspec.convert(values, Device) for values in node.devices.values()]
+            if earlier := [one for one in known if (one.at or 0.0) < since]:
+                yield bundle.Batch(0, since, block.encode(earlier, pack=True), node.name)

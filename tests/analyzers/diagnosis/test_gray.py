@@ -29,7 +29,7 @@ from tests.support.gray_fleet import (
 
 OVERHEATED = {"reasons": frozenset({SLOWDOWN, HOT}), "clock": 1110, "temperature": 88, "power": 420.0}
 HERE = [("node", "gpu-0001", (pci(3),))]
-TOOLS = pytest.mark.parametrize("tool", ["smi", "dcgm"])
+TOOLS = pytest.mark.parametrize("tool", ["smi", "dcgm", "nvml"])
 
 
 def classes(verdict: Verdict) -> list[str]:
@@ -70,10 +70,10 @@ def test_the_one_that_is_not_well_is_named_and_tested(case: str, tool: str) -> N
     assert verdict.culprits[0].probability <= 0.8
 
 
-@pytest.mark.parametrize("name", ["crc", "recoveries"])
-def test_nvlink_errors_that_grow_on_one_gpu(name: str) -> None:
-    """dcgm-exporter counts them a GPU."""
-    verdict = GrayFleet(change=growing(name, 1200)).verdict("dcgm")
+@pytest.mark.parametrize(("name", "tool"), [("crc", "dcgm"), ("recoveries", "dcgm"), ("crc", "nvml")])
+def test_nvlink_errors_that_grow_on_one_gpu(name: str, tool: str) -> None:
+    """dcgm-exporter counts them a GPU, NVML a link."""
+    verdict = GrayFleet(change=growing(name, 1200)).verdict(tool)
     assert (named(verdict), classes(verdict)) == (HERE, ["gray_links"])
 
 

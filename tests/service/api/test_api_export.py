@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import time
+from pathlib import Path
 
 import httpx
 import pytest
 from sqlalchemy.orm import Session
 
+from collectors.files.reading import read_paths
 from collectors.formats import registry
 from collectors.records import Placement, block, bundle
 from service.api import spans
@@ -18,6 +20,7 @@ from service.store.log import Stored
 from service.store.models import Batch, Cursor
 from service.store.retention import Retention, Swept
 from tests.service.api.test_api_resources import JOB, placed, running
+from tests.support.gray_fleet import GrayFleet, named, on, pci, verdict_on
 from tests.support.served import Client
 
 
@@ -44,6 +47,26 @@ def test_a_bundle_has_what_was_sent(client: Client) -> None:
         (one.sequence, one.block) for one in log if one.node != "gpu-0003"
     ]
     assert "bundle" in {format.name for format in registry()}
+
+
+def test_a_bundle_names_the_devices_of_its_readings(client: Client, tmp_path: Path) -> None:
+    """Agents send what a node has hourly: an export of later minutes has it, so that GPUs of a model are compared."""
+    running(client)
+    fleet = GrayFleet(change=on(1, 3, width=8), names=("gpu-0001", "gpu-0002"))
+    for node, name in enumerate(fleet.names):
+        client.ship(name, fleet.devices(node), "devices")
+        client.eventually(f"/v1/nodes/{name}", lambda found: len(found["devices"]) == fleet.gpus)
+    time.sleep(0.01)
+    since = time.time()
+    for node, name in enumerate(fleet.names):
+        client.ship(name, fleet.samples(node, since - 600.0), "samples")
+    path = tmp_path / "bundle.fhz"
+    path.write_bytes(client.get(f"/v1/jobs/{JOB}/export", params={"since": since}).content)
+
+    verdict = verdict_on(list(read_paths([str(path)])))
+
+    assert named(verdict) == [("node", "gpu-0002", (pci(3),))]
+    assert verdict.action.kind == "probe"
 
 
 def removed(client: Client, before: int) -> None:
