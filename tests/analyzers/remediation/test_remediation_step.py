@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from analyzers.remediation.guards import find_blockers
 from analyzers.remediation.messages import (
     AddHold,
     Approve,
@@ -84,6 +85,11 @@ class Desk:
             self(event)
         assert self.book is before
         return refused.value
+
+    def blockers(self, event: Take) -> list[str]:
+        """Return the codes of what blocks a claim, which is refused for them."""
+        assert self.refuses(event).code == "hindered"
+        return [blocker.code for blocker in find_blockers(self.book, self.one(event.id), self.now)]
 
     def one(self, id: str = "rem-1") -> Remediation:
         """Return a remediation as it stands."""

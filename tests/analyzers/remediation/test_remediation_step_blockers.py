@@ -117,7 +117,7 @@ def test_one_remediation_at_a_time_acts_on_a_job() -> None:
     desk(Proposed(incident="inc-2", plan=plan("rem-2", incident="inc-2", nodes=("gpu-5",))))
     desk(Approve(id="rem-2", by="ann"))
 
-    assert "one at a time" in str(desk.refuses(Take(id="rem-2", by="slurm")))
+    assert desk.blockers(Take(id="rem-2", by="slurm")) == ["acting"]
 
 
 def test_a_tenant_that_nobody_counted_hinders() -> None:
