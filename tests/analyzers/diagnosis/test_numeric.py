@@ -14,6 +14,7 @@ from analyzers.model.window import Window
 from collectors.records import STEP_COLUMNS, LogEvent, Record, Steps
 from tests.support.live_hangs import verdict
 from tests.support.live_records import columns
+from tests.support.sentences import numbers_in
 
 AT = 1_763_000_000.0
 
@@ -43,7 +44,7 @@ def test_a_loss_that_is_no_number_is_told_from_its_first_step() -> None:
     assert (finding.symptom, finding.fault_class, finding.suspects, finding.onset) == (
         "numeric", "not_a_number", (), AT + 2,
     )  # fmt: skip
-    assert finding.evidence[0].text == "the loss becomes NaN at step 3"
+    assert numbers_in(finding.evidence[0].text) == [3]
     judged = verdict([steps([2.0, 1.9, nan, nan])])
     assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "unknown", True, "none")
     assert any("before the reduction" in missing.what for missing in judged.missing)
@@ -52,9 +53,7 @@ def test_a_loss_that_is_no_number_is_told_from_its_first_step() -> None:
 def test_ranks_that_disagree_at_the_first_step_are_told() -> None:
     """Rank 1 lost its number a step before the others."""
     (finding,) = found(steps([2.0, 1.9, 1.8], 0), steps([2.0, nan, nan], 1), steps([2.0, 1.9, nan], 2))
-    assert finding.evidence[0].text == (
-        "the loss becomes NaN at step 2 on rank 1 alone, while ranks 0 and 2 still report a number"
-    )
+    assert numbers_in(finding.evidence[0].text) == [2, 1, 0, 2]
     assert [(suspect.kind, suspect.ranks) for suspect in finding.suspects] == [("rank", (1,))]
     assert "each rank's" not in " ".join(finding.missing)
     assert any("replay of step 2" in text for text in finding.missing)
@@ -67,17 +66,15 @@ def test_the_evidence_is_of_the_rank_that_broke_first() -> None:
         LogEvent(source="train.log:5", rank=1, event="nan", at=AT + 2, text="step 2 loss nan"),
     ]
     (finding,) = found(steps([2.0, 1.9, nan], 0), steps([2.0, nan, nan], 1), *lines)
-    assert [(each.text, each.source) for each in finding.evidence[1:]] == [
-        ("the loss is not a number: step 2 loss nan", "train.log:5")
+    assert [(each.source, each.text.endswith(lines[1].text)) for each in finding.evidence[1:]] == [
+        ("train.log:5", True)
     ]
 
 
 def test_one_rank_that_still_reports_is_named_in_the_singular() -> None:
     """Two ranks of three broke together."""
     (finding,) = found(steps([2.0, nan], 0), steps([2.0, nan], 1), steps([2.0, 1.9], 2))
-    assert finding.evidence[0].text == (
-        "the loss becomes NaN at step 2 on ranks 0 and 1, while rank 2 still reports a number"
-    )
+    assert numbers_in(finding.evidence[0].text) == [2, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +91,7 @@ def test_a_spike_at_the_newest_step_is_told_with_its_size() -> None:
     """Eleven where it was two for forty steps."""
     (finding,) = found(steps([2.0] * 40 + [11.0]))
     assert finding.fault_class == "spike"
-    assert finding.evidence[0].text == "the loss is 11 at step 41, 5.5 times the median of the steps before"
+    assert numbers_in(finding.evidence[0].text) == [11, 41, 5.5]
 
 
 def test_a_step_that_the_optimizer_left_out_is_ordinary() -> None:
@@ -106,7 +103,7 @@ def test_a_step_that_the_optimizer_left_out_is_ordinary() -> None:
 def test_newest_steps_that_are_all_skipped_with_a_nan_are_reported(last: int) -> None:
     """The optimizer skips each step whose loss is NaN, until the end: the weights are of no use."""
     findings = found(steps([2.0] * 30 + [nan] * last, skipped=range(30, 40)))
-    assert [finding.evidence[0].text for finding in findings] == ["the loss becomes NaN at step 31"] * (last == 4)
+    assert [numbers_in(finding.evidence[0].text) for finding in findings] == [[31]] * (last == 4)
 
 
 def test_a_loss_that_is_now_and_then_no_number_is_nothing() -> None:
@@ -114,7 +111,7 @@ def test_a_loss_that_is_now_and_then_no_number_is_nothing() -> None:
     sporadic = [2.0, 2.0, nan] * 20
     assert found(steps(sporadic)) == []
     (finding,) = found(steps([*sporadic, nan]))
-    assert finding.evidence[0].text == "the loss becomes NaN at step 60"
+    assert numbers_in(finding.evidence[0].text) == [60]
     assert found(steps([2.0, nan, *([2.0] * 200), nan])) == []  # long ago
 
 
@@ -122,9 +119,7 @@ def test_a_loss_that_is_no_number_is_mentioned_only() -> None:
     """A NaN line gives a numeric finding without a suspect, where the log has no steps."""
     line = LogEvent(source="train.log:7", at=AT, rank=0, event="nan", text="loss: nan")
     (finding,) = found(line)
-    assert (finding.symptom, finding.suspects, finding.evidence[0].text) == (
-        "numeric", (), "the loss is not a number: loss: nan",
-    )  # fmt: skip
+    assert (finding.symptom, finding.suspects, finding.evidence[0].source) == ("numeric", (), "train.log:7")
     judged = verdict([line])
     assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "unknown", True, "none")
 

