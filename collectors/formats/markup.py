@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import dataclass
+from itertools import pairwise
 
 MAX_CHARACTERS = 8192
 _BULLET = r"(?:[-*•] {1,4}|\d{1,2}[.)] {1,4})?"
@@ -29,10 +31,51 @@ _TAGS = re.compile(r"\s{0,8}(?:</?(?:pre|code|p|br|div|span|li|td|tr|b|summary|d
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|nbsp|apos|#\d{1,4}|#x[0-9a-fA-F]{1,4});")
 
 
-def margin_of(head: str) -> int:
-    """Return how many blanks stand before every line of a text: a thread's mark-up of code, or a document's."""
-    shown = [line for line in head[:MAX_CHARACTERS].splitlines() if line.strip()]
-    return min((len(line) - len(line.lstrip(" \t")) for line in shown), default=0)
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_ESCAPELESS = re.compile(r"\[(?:[01]|(?:[01];)?[39]\d|[39]\d;[01])m")
+_OF_FILE = re.compile(  # what grep writes before the lines of a log; of a document they would be quotations
+    r"(?:[\w.@+~-]{0,80}/){0,12}[\w.@+~-]{0,60}?(?:log|out|err|stdout|stderr)(?:[._-][\w-]{1,24}){0,2}[:-]\d{1,9}[:-]"
+)
+_COUNTED = re.compile(r"(?=[ \d]{6,9}\t) {0,5}(?P<number>\d{1,9})\t")  # cat -n
+_LEAST, _SHARE, _MOST_SHARE = 2, 0.3, 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """What stands before every line of a text: blanks of a thread's code, a file's name and number, the lines' count."""
+
+    blanks: int = 0
+    prefix: re.Pattern[str] | None = None
+    coloured: bool = False
+
+    @classmethod
+    def of(cls, head: str) -> Margin:
+        """Compare the lines of a text's head; between them may be a person's sentences."""
+        shown = [line for line in head[:MAX_CHARACTERS].splitlines() if line.strip()]
+        blanks = min((len(line) - len(line.lstrip(" \t")) for line in shown), default=0)
+        of_file = sum(_OF_FILE.match(line) is not None for line in shown)
+        coloured = "\x1b[" in head or "[0m" in head
+        if of_file >= _SHARE * len(shown) and of_file >= min(_LEAST, len(shown)) > 0:
+            return cls(blanks, _OF_FILE, coloured)
+        counted = [int(found["number"]) for line in shown if (found := _COUNTED.match(line))]
+        follow = sum(below == above + 1 for above, below in pairwise(counted))
+        is_counted = follow >= _LEAST and follow >= _MOST_SHARE * (len(shown) - 1)
+        return cls(blanks, _COUNTED if is_counted else None, coloured)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is anything to take off."""
+        return self.blanks > 0 or self.prefix is not None or self.coloured
+
+    def off(self, text: str) -> str:
+        """Return the line without the margin, and without a terminal's colours."""
+        if self.prefix is not None and (found := self.prefix.match(text)):
+            text = text[found.end() :]
+        elif self.blanks and text[: self.blanks].isspace():
+            text = text[self.blanks :]
+        if "\x1b" in text:
+            text = _ESCAPES.sub("", text)
+        return _ESCAPELESS.sub("", text) if "[0m" in text else text
 
 
 def is_literal(text: str) -> bool:

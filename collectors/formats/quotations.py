@@ -32,7 +32,7 @@ _OF_MESSAGES = re.compile(
 _ROW_KEY = re.compile(rf"(?i){_CONTENT}|role|content|input_ids|messages")
 _IN_ROW = re.compile(rf"(?i)[\"'](?:role|{_CONTENT})[\"']\s?:")
 _MARKED = re.compile(
-    r"\s{0,12}(?:(?:\+ )?#{1,6} ?[A-Za-z]|[-*] (?![\d\[])|\d{1,2}[.)] |//|/\*|<!--|[-+] {4,}|[│┃])"
+    r"\s{0,12}(?:(?:\+ )?#{1,6} ?(?:[A-Za-z]|\[[A-Za-z])|[-*] (?![\d\[])|\d{1,2}[.)] |//|/\*|<!--|[-+] {4,}|[│┃])"
     r"|[\w./-]{1,200}\.(?:md|mdx|rst|adoc|html|ya?ml|ipynb|txt):(?:\d{1,7}:)?"
 )
 """A heading or comment, a list, a change of source, a cell of a drawn table; a document's line that grep found."""

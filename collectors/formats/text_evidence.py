@@ -15,7 +15,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from collectors.formats import Input
+from collectors.formats import Input, titles
 from collectors.formats.advice import is_advice, is_of_tests
 from collectors.formats.job_log import attempts, log_marks, step_lines
 from collectors.formats.job_log.job_lines import peel
@@ -24,19 +24,21 @@ from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
-from collectors.formats.markup import is_literal, margin_of, unmarked
+from collectors.formats.markup import Margin, is_literal, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import HEADING, SmiLines
 from collectors.formats.reports import reported
 from collectors.formats.stacks import stack_lines
 from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
-from collectors.records import KernelEvent, LogEvent, Record, Unread
+from collectors.records import KernelEvent, LogEvent, Record, StackDump, Steps, Unread
 
 CHUNK_BYTES = 1 << 20
 LABEL_BYTES = 32
 MAX_ATTEMPTS = 64  # of one log; a job that is started again and again is judged by its newest
 MAX_WRAPPED = 8  # lines of one step that was broken into several
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
+SHOWS = (KernelEvent, LogEvent, StackDump, Steps)
+"""The title of a text that has one of these is not read."""
 _JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
 
@@ -132,14 +134,12 @@ def _is_label(line: str) -> bool:
 def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     """Yield what the lines of a text report. ``of_machine``: it is a machine's log, in which only some lines are of a job."""
     reader = _Reader(input, of_machine=of_machine)
-    number = 1
-    for lines, after in pairwise(chain(_chunks(input.stream), [[b""]])):
-        yield from reader.take_all(number, lines, after[0])
-        number += len(lines)
-        if reader.full:
-            break
-    reader.job.last_number = number
-    yield from reader.end()
+    shows = False
+    for record in reader.records():
+        shows = shows or isinstance(record, SHOWS)
+        yield record
+    if not shows and not reader.is_example:
+        yield from titles.events(input)
 
 
 class _Reader:
@@ -160,12 +160,29 @@ class _Reader:
         self.bare: list[tuple[int, KernelEvent]] = []  # of lines without a stamp: a job's texts may hold them
         self.at_line = 0
         self.wrapped: list[tuple[int, str]] = []  # of a step's line that was broken, what came so far
-        self.margin = margin_of(input.head.decode(errors="replace"))
+        margin = Margin.of(input.head.decode(errors="replace"))
+        self.margin = margin if margin.is_there else None
 
     @property
     def full(self) -> bool:
         """Whether a limit of events was reached."""
         return self.job.full or self.kernel_events >= EVENTS_LIMIT
+
+    @property
+    def is_example(self) -> bool:
+        """Whether the text advises, or shows what a program is tested with."""
+        return self._advises or self._of_tests
+
+    def records(self) -> Iterator[Record]:
+        """Read the file."""
+        number = 1
+        for lines, after in pairwise(chain(_chunks(self.input.stream), [[b""]])):
+            yield from self.take_all(number, lines, after[0])
+            number += len(lines)
+            if self.full:
+                break
+        self.job.last_number = number
+        yield from self.end()
 
     def wants_next(self) -> bool:
         """Whether something is going on, so that the next line counts whatever its words are."""
@@ -181,7 +198,7 @@ class _Reader:
                 mask, words = ALL, log_marks.TROUBLE
             elif not mask or (mask == LOSS and not self.job.lost):
                 continue
-            text = _text(lines[at])
+            text = _text(lines[at]) if self.margin is None else self.margin.off(_text(lines[at]))
             below = lines[at + 1] if at + 1 < len(lines) else after
             if (
                 not words
@@ -212,7 +229,6 @@ class _Reader:
             self._unwrap()
         elif self.wrapped:
             return
-        text = text[self.margin :] if self.margin and text[: self.margin].isspace() else text
         literal = bool(mask & KERNEL) and is_literal(text)
         text = text if literal else reported(unmarked(text))
         if self.smi.busy or mask & SMI:

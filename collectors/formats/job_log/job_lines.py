@@ -9,6 +9,7 @@ They nest, so all are peeled, outermost first; together they are the *stream* wh
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -62,8 +63,9 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
     ">": (re.compile(r"> ?"),),  # a quotation in a thread
     " ": (re.compile(r"[ \t]{1,16}(?:\d{1,7}[ \t:|]{1,4})?(?=\[rank\d{1,7}\]:)"),),  # an editor's margin
 }
-_PDSH = re.compile(
-    r"(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|\w{1,60}Error: )"
+_PDSH = re.compile(  # a number alone is srun's task
+    r"(?=[\w.-]{0,62}[A-Za-z.])(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s"
+    r"(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|\w{1,60}Error: )"
 )
 _NCCL = re.compile(
     r"(?P<node>[A-Za-z0-9.<][\w.<>-]{0,253}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,3}\] "
@@ -74,9 +76,11 @@ _MPIRUN_DATED = re.compile(  # mpirun --timestamp-output
 )
 _COMPOSE = re.compile(r"[\w.-]{1,60}-\d{1,5} +\| ")
 _SYSLOG = re.compile(
-    r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})? (?P<node>[\w.-]{1,253}) [\w./@-]{1,64}(?:\[(?P<pid>\d{1,10})\])?: ?"
+    r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) (?P<node>[\w.-]{1,253}) "
+    r"[\w./@-]{1,64}(?:\[(?P<pid>\d{1,10})\])?: ?"
 )
 _SRUN = re.compile(r"\s{0,7}(\d{1,7}): ?")
+_FENCE = ("```", "~~~")
 
 _MESSAGES = ("log", "message", "msg", "MESSAGE")
 _STAMPS = ("time", "ts", "timestamp", "asctime", "@timestamp")
@@ -105,6 +109,11 @@ class Line:
     task: int | None = None
     stamp: str | None = None  # a container runtime's, in the prefix
     seen_at: float | None = None  # when the file was written, UTC seconds
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether its prefix or its text says when it was written, be it without a year."""
+        return self.stamp is not None or self.at is not None
 
     @property
     def at(self) -> float | None:
@@ -186,9 +195,25 @@ def _layer(text: str) -> re.Match[str] | None:
 
 
 def is_numbered(head: str) -> bool:
-    """Whether srun labelled the lines: nearly all begin with a number and a colon, as no logger's do."""
-    shown = [line for line in head.splitlines()[:400] if line.strip()]
+    """Whether srun labelled the lines: nearly all begin with a number and a colon, as no logger's do.
+
+    Of a thread, the lines in its blocks of code count.
+    """
+    lines = head.splitlines()[:400]
+    if any(line.startswith(_FENCE) for line in lines):
+        lines = [line for inside, line in _by_blocks(lines) if inside]
+    shown = [line for line in lines if line.strip()]
     return len(shown) > 0 and sum(1 for line in shown if _SRUN.match(line)) >= SRUN_SHARE * len(shown)
+
+
+def _by_blocks(lines: list[str]) -> Iterator[tuple[bool, str]]:
+    """Yield the lines of a thread, each with whether it stands in a block of code."""
+    inside = False
+    for line in lines:
+        if line.startswith(_FENCE):
+            inside = not inside
+        else:
+            yield inside, line
 
 
 def written_at(text: str, seen_at: float | None) -> float | None:

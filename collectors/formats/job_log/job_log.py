@@ -268,7 +268,7 @@ class JobLog:
             return True
         after = self.runs.after(since)
         if found.event == "traceback":
-            own = [line for line in after if line.stream == name and line.at is not None]
+            own = [line for line in after if line.stream == name and line.is_stamped]
             return len(own) >= STEPS_AFTER and not self._has_ended(found, since)
         return (found.event in OUTLIVED or found.operation == "daemon") and len(after) >= STEPS_AFTER
 

@@ -23,8 +23,8 @@ _WORDS = {
 }  # fmt: skip
 """What srun, bash and mpirun call a death by signal. "Out Of Memory" is Slurm's word for a cgroup's kill."""
 
-_FIELD = re.compile(r"\s+(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
-_CUT_SUMMARY = re.compile(r"\s{1,8}rank\s+: \d{1,7} \(local_rank: \d{1,4}\)\s*$")
+_FIELD = re.compile(r"\s*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
+_CUT_SUMMARY = re.compile(r"\s{0,8}rank\s{1,8}: \d{1,7} \(local_rank: \d{1,4}\)\s*$")
 _INDEX = re.compile(r"\[\d+\]:\s*$")
 _LAST_EXCEPTION = re.compile(r"\s*([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Failure)): ?(.{0,1000})")
 
@@ -134,12 +134,14 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
 WORDS = (
     *(word for word, _, _ in _LINES), "torch/distributed/elastic", "torch.distributed.elastic", "distributed/run.py",
     "Root Cause (first", "Failures:", "Killed", "Segmentation fault", "Bus error", "Aborted", "RUNNING AT", "Process name:",
+    "BAD TERMINATION",
 )  # fmt: skip
 """A line with none of these is no launcher's, unless it goes on with a summary."""
 
 _SHELL = re.compile(
     r"(?:.{1,200}: line \d+: +(?:\d+ )?)?(Killed|Segmentation fault|Bus error|Aborted)\b(?: \(core dumped\))?"
 )
+_MPICH_BAD = re.compile(r"=\s+BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES")
 _MPICH_RANK = re.compile(r"=\s+(?:RANK (\d+) )?PID (\d+) RUNNING AT (\S+)")
 _MPICH_END = re.compile(r"=\s+(?:EXIT CODE: (\d+)|KILLED BY SIGNAL: (\d+))")
 _DEADLY = frozenset({4, 6, 7, 8, 9, 11})
@@ -238,6 +240,9 @@ class Launcher:
 
     def _mpirun(self, line: Line) -> list[LogEvent] | None:
         text = line.text
+        if _MPICH_BAD.match(text):
+            self._mpi, self._mpi_line = {"rank": None}, line
+            return []
         if found := _MPICH_RANK.match(text):
             self._mpi = {"rank": int(found[1]) if found[1] else None, "pid": int(found[2]), "node": host_of(found[3])}
             self._mpi_line = line

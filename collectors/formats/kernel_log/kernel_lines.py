@@ -20,6 +20,7 @@ NVLINK5_XIDS = range(144, 151)
 NVLINK_XID = 74
 ERR_FATAL = 2
 CLEANUP_XID = 45
+TASKS_SHOWN = "tasks_shown"  # no event: sysrq asked for the stacks of the tasks that wait just now
 LOOK_LIMIT = 2048  # characters looked at: bounds what a pattern can cost on a hostile line
 TEXT_LIMIT = 600  # characters kept of a line; a hung task's name or a garbled line may be longer
 REGISTERS_LIMIT = 16
@@ -339,6 +340,12 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         r"\"echo 0 > /proc/sys/kernel/hung_task_timeout_secs\" disables this message",
         _named("hung_task"),
     ),
+    (  # the head of its stack, where a paste begins there
+        ("state:D",),
+        r"task:(?P<name>.{1,64}?) +state:D +stack: *\d{1,9} +pid: ?(?P<pid>\d{1,10}) ",
+        lambda found: {"event": "hung_task", "process": found["name"], "pid": int(found["pid"])},
+    ),
+    (("Show Blocked State",), r"sysrq: Show Blocked State", _named(TASKS_SHOWN)),
     (("segfault at", "general protection"), _FAULTED, _segfault),
     (("carrier",), _PORT + r": ([Ll]ost|[Gg]ained) carrier", _carrier),
     ((" Link ",), _NIC + _NAMED_PORT + _LINK_STATE, _driver_link),

@@ -177,6 +177,7 @@ class Parser:
     hung: KernelEvent | None = None  # held back until its stack was seen
     hung_until: int = 0
     waits_for: int = UNKNOWN_WAIT
+    are_shown: bool = False  # the tasks that wait are shown because sysrq asked: none of them need be blocked for long
     last: KernelEvent | None = field(default=None)
     last_oom: tuple[int, int] = (0, -1)  # line number, pid: the kernel reports one kill in two lines
 
@@ -218,7 +219,7 @@ class Parser:
         if event is None:
             return
         if event.event == "hung_task":
-            if event.seconds is None and number < self.hung_until:
+            if event.seconds is None and (number < self.hung_until or self.are_shown):
                 return  # the second line of a report
             self.hung, self.hung_until, self.waits_for = event, number + TRACE_LINES, UNKNOWN_WAIT
             return
@@ -253,6 +254,9 @@ class Parser:
             return self._stamped(number, line, {"repeats": max(int(again[1]), 1)}, self.last)
         fields = self._in_pieces(number, text) or kernel_lines.event(text)
         if fields is None or not _trusted(line, fields) or self._same_kill(number, fields):
+            return None
+        if fields["event"] == kernel_lines.TASKS_SHOWN:
+            self.are_shown = True
             return None
         return self._stamped(number, line, {**fields, "repeats": max(repeats, 1)}, KernelEvent(event=fields["event"]))
 

@@ -48,6 +48,18 @@ SHAPES = (
         "exit",
         first=True,
     ),
+    shape(
+        "has exited due to process rank",
+        r"(?:mpirun|mpiexec|orterun|prterun)(?:\.real)? has exited due to process rank (?P<rank>\d{1,7}) with PID \S{1,20}"
+        r"(?: on node (?P<node>[\w.-]{1,253}))?",
+        "exit",
+        first=True,
+    ),
+    shape(  # of a call that failed, most often for want of a peer
+        "Fatal error in ",
+        r"Abort\(-?\d{1,12}\) on node (?P<rank>\d{1,7}) \(rank \d{1,7} in comm \d{1,12}\): (?P<message>Fatal error in .{1,160})",
+        "connection_closed",
+    ),
     shape("OOM killer terminated", r"\bApid \d{1,12}: (?P<message>OOM killer terminated this process)", "oom_kill"),
     shape("connect() to ", r"connect\(\) to (?P<host>[\w.:%-]{1,253}) failed: " + UNREACHED, "network_error"),
     shape(

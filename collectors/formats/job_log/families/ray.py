@@ -10,6 +10,8 @@ import re
 from collectors.formats.job_log.shapes import Block, shape
 
 _ADDRESS = r"(?P<node>[\w.:-]{1,60})"
+_ID = r"[0-9a-f]{28,56}"
+_DEAD = r"The actor (?:is dead|died) because "
 _BEGINS = re.compile(r"ray\.exceptions\.(?:ActorDiedError|RayActorError)\b|^\s{0,8}class_name: ")
 _LINES = (
     re.compile(r"\s{0,12}pid: (?P<pid>\d{1,9})\s*$"),
@@ -23,8 +25,11 @@ SHAPES = (
         "node_failure",
     ),
     shape("has been marked dead", r"and ip: " + _ADDRESS + r" has been marked dead", "node_failure"),
-    shape(
-        "has been marked dead", r"The node with (?:client ID|node id)[: ].{1,200} has been marked dead", "node_failure"
+    shape(  # who prints it is another
+        "has been marked dead",
+        r"The node with (?:client ID|node id)[: ].{1,200} has been marked dead",
+        "node_failure",
+        node=None,
     ),
     shape(
         "node manager has mistakenly",
@@ -82,7 +87,16 @@ SHAPES = (
         "worker_died",
         first=True,
     ),
-    shape("The actor is dead", r"The actor is dead because (?P<message>its \w.{0,400})", "actor_died", first=True),
+    shape(  # `ray list nodes`; an expected termination is a drain's or a shutdown's
+        " DEAD ",
+        rf"^\s{{0,4}}\d{{1,5}} {{1,4}}{_ID} {{1,4}}{_ADDRESS} {{1,40}}(?:True|False)? {{1,40}}DEAD {{1,12}}"
+        r"(?P<message>Unexpected termination.{0,200})",
+        "node_failure",
+    ),
+    *(  # the line is of the process that lost it
+        shape(word, _DEAD + r"(?P<message>its \w.{0,400})", "actor_died", first=True, rank=None, node=None, pid=None)
+        for word in ("The actor is dead", "The actor died because")
+    ),
     shape(
         "Health check failed for rollout",
         r"(?P<message>Health check failed for rollout engine \d{1,6})",
@@ -95,7 +109,7 @@ BLOCKS = (
     Block(
         "class_name: ",
         _BEGINS,
-        (*_LINES, re.compile(r"The actor is dead because (?P<message>.{0,400})")),
+        (*_LINES, re.compile(_DEAD + r"(?P<message>.{0,400})")),
         "actor_died",
         closes="all",
         fields={"first": True},
