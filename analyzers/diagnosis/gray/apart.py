@@ -65,7 +65,7 @@ def sort_out(found: Sequence[Sign], measured: Callable[[str], Sequence[Gpu]]) ->
 
 def _sort_kind(group: list[Sign], measured: Sequence[Gpu], apart: Apart, *, lone: bool) -> None:
     decided = [sign for sign in group if sign.decided]
-    single = "one reading may be an accident: more of them, some minutes apart, would decide"
+    single = "what was read once may be an accident: more readings, some minutes apart, would decide"
     apart.undecided += [(sign, single) for sign in group if not sign.decided]
     if not group[0].gpu.read.model or len(measured) <= FEWEST_PEERS:
         _without_peers(decided, apart, lone=lone)
@@ -139,14 +139,15 @@ def errors_apart(found: Sequence[Growth]) -> Iterator[Sign]:
     for (kind, _), group in sorted(by_kind.items()):
         error = ERRORS[kind]
         for growth in group:
-            if not (growth.lasts and growth.count > 0 and growth.an_hour >= error.least):
+            if growth.lasts is False or not growth.count or growth.an_hour < error.least:
                 continue
             others = [one.an_hour for one in group[: MOST_PEERS + 1] if one is not growth]
             usual = float(np.median(others)) if others else 0.0
             if growth.an_hour > TIMES_PEERS * usual:
                 beside = f", {usual:.3g} an hour on its peers" if others else ""
                 spent = f"{growth.count:,.0f} more {error.words} in {growth.seconds / 60:,.0f} min"
+                text = f"{spent}: {growth.an_hour:,.3g} an hour{beside}"
                 yield Sign(
-                    error.fault, growth.gpu, error.strength, f"{spent}: {growth.an_hour:,.3g} an hour{beside}",
-                    growth.since, alone=error.absolute, of_node=False,
+                    kind, error.fault, growth.gpu, error.strength, text, growth.since,
+                    alone=error.absolute, decided=growth.lasts is not None, of_node=False,
                 )  # fmt: skip

@@ -58,11 +58,11 @@ def _sorted_out(seen: Sequence[Gpu]) -> Apart:
 
 
 def _counted(grown: Sequence[Growth]) -> dict[str, list[Gpu]]:
-    """Return the GPUs whose errors were counted, by the fault that they would show."""
-    found: dict[str, dict[int, Gpu]] = {error.fault: {} for error in ERRORS.values()}
+    """Return the GPUs whose errors were counted, by the kind of error."""
+    found: dict[str, list[Gpu]] = {kind: [] for kind in ERRORS}
     for growth in grown:
-        found[ERRORS[growth.kind].fault].setdefault(id(growth.gpu), growth.gpu)
-    return {fault: list(gpus.values()) for fault, gpus in found.items()}
+        found[growth.kind].append(growth.gpu)
+    return found
 
 
 def _of_gpu(gpu: Gpu, own: Sequence[Sign], places: Places) -> Finding:
@@ -89,7 +89,7 @@ def _finding(lead: Sign, suspect: Suspect, own: Sequence[Sign], places: Places) 
     onsets = [sign.at for sign in own if sign.at is not None]
     read = lead.gpu.read
     return Finding(
-        analyzer="gray", family="hardware", symptom="hardware", cause="machine", fault_class=f"gray_{lead.kind}",
+        analyzer="gray", family="hardware", symptom="hardware", cause="machine", fault_class=f"gray_{lead.fault}",
         suspects=(suspect,), scope=frozenset(suspect.ranks or places.ranks_on(suspect.node)),
         onset=min(onsets, default=None), first_symptom=_evidence(lead),
         senders=frozenset({read.node}) if read.received and read.node else frozenset(),
@@ -113,6 +113,6 @@ def _evidence(sign: Sign, more: str = "") -> Evidence:
 def _joint(own: Sequence[Sign]) -> float:
     """Return how sure several kinds of signs of one GPU make: throttling and its clock are one."""
     doubt = 1.0
-    for kind in sorted({sign.kind for sign in own}):
-        doubt *= 1 - max(sign.strength for sign in own if sign.kind == kind)
+    for fault in sorted({sign.fault for sign in own}):
+        doubt *= 1 - max(sign.strength for sign in own if sign.fault == fault)
     return round(min(1 - doubt, MOST_SURE), 4)

@@ -12,7 +12,7 @@ from analyzers.diagnosis.gray.readings import Floats, GpuReadings
 from analyzers.diagnosis.gray.under_load import Gpu
 
 FEWEST_SECONDS = 60.0
-BURST_OF = 3  # with so many readings of growth or more, errors in one of them only are an excursion
+MOST_NEEDED = 3  # readings that show growth, or most of fewer: what comes once is an excursion
 HOUR = 3600.0
 
 
@@ -39,13 +39,13 @@ ERRORS: Mapping[str, ErrorKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What one kind of error grew by. ``lasts``: in more than one reading, and not only long ago."""
+    """What one kind of error grew by. ``lasts``: in several readings, not only long ago; None: two readings do not show it."""
 
     kind: str
     gpu: Gpu
     count: float
     seconds: float
-    lasts: bool
+    lasts: bool | None
     since: float | None
 
     @property
@@ -80,7 +80,11 @@ def _growth(gpu: Gpu, kind: str, scope: str, error: ErrorKind) -> Growth | None:
     if last - first < FEWEST_SECONDS:
         return None
     recent = bool(grew) and max(grew) >= (first + last) / 2
-    lasts = (recent and (len(grew) > 1 or readings < BURST_OF)) or (bool(grew) and error.absolute)
+    lasts: bool | None = recent and len(grew) >= min(MOST_NEEDED, readings // 2 + 1)
+    if error.absolute:
+        lasts = bool(grew)
+    elif readings == 1 and grew:
+        lasts = None
     return Growth(kind, gpu, count, last - first, lasts, min(grew, default=None))
 
 

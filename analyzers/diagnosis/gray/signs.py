@@ -27,9 +27,13 @@ SURE, LIKELY, DOUBTFUL = 0.75, 0.65, 0.55
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One sign of one GPU. ``alone``: it needs no peers, because the GPU itself was otherwise before."""
+    """One sign of one GPU. ``alone``: it needs no peers, because the GPU itself was otherwise before.
+
+    ``kind``: what is compared with peers; ``fault``: the class that it shows.
+    """
 
     kind: str
+    fault: str
     gpu: Gpu
     strength: float
     text: str
@@ -42,14 +46,20 @@ class Sign:
 def signs(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
     """Yield the signs of one GPU. ``peers``: others of its model under load, on its node where there are enough."""
     slower = _below_peers(gpu, peers)
-    if gpu.now.lowered >= HALF:
+    if _is_throttled(gpu):
         yield _throttled(gpu, slower)
     elif slower and (why := _why_slower(gpu, peers)) is not None:
         found = gpu.now.readings >= FEWEST
         strength = LIKELY if why else DOUBTFUL
         if found or why:
-            yield Sign("clocks", gpu, strength, slower + why, gpu.now.at, of_node=False)
+            yield Sign("clocks", "clocks", gpu, strength, slower + why, gpu.now.at, of_node=False)
     yield from _links(gpu, peers)
+
+
+def _is_throttled(gpu: Gpu) -> bool:
+    """Whether its clocks are lowered in most of its newest readings: three of them at least, or all where there are fewer."""
+    least = min(FEWEST, gpu.now.readings)
+    return gpu.now.lowered > HALF and round(gpu.now.lowered * gpu.now.readings) >= least
 
 
 def _throttled(gpu: Gpu, slower: str) -> Sign:
@@ -59,20 +69,25 @@ def _throttled(gpu: Gpu, slower: str) -> Sign:
     text = f"its clocks are lowered {now.reason or 'by its hardware'}{heat}, {share} under load"
     text += f"; {slower}" if slower else ""
     many = now.readings >= FEWEST
+    all_there_is = bool(slower) and now.readings == len(
+        gpu.read.ticks
+    )  # else a reading or two of a GPU that mostly rests
     changed = past.readings >= FEWEST and past.lowered <= RARELY and now.lowered >= MOSTLY and many
     strength = SURE if many else LIKELY
-    return Sign("throttled", gpu, strength, text, now.lowered_at, alone=changed, decided=many or bool(slower))
+    return Sign(
+        "throttled", "throttled", gpu, strength, text, now.lowered_at, alone=changed, decided=many or bool(slower)
+    )
 
 
 def _below_peers(gpu: Gpu, peers: Sequence[Gpu]) -> str:
     """Return how far a clock is below that of peers with as much load; empty where it is not, or too few are known."""
     clocks = np.array([one.now.clock for one in peers if abs(one.now.load - gpu.now.load) <= SAME_LOAD_PERCENT])
     clocks = clocks[np.isfinite(clocks)]
-    if len(clocks) < FEWEST_PEERS or not math.isfinite(gpu.now.clock):
+    if len(clocks) < FEWEST_PEERS or not math.isfinite(gpu.now.clock_held):
         return ""
     usual = float(np.median(clocks))
     spread = 1.4826 * float(np.median(np.abs(clocks - usual)))
-    if gpu.now.clock >= usual - max(LOWER_CLOCK * usual, SPREADS * spread):
+    if gpu.now.clock_held >= usual - max(LOWER_CLOCK * usual, SPREADS * spread):
         return ""
     return f"its clock is {gpu.now.clock:.0f} MHz, and {usual:.0f} MHz on its {len(clocks)} peers under the same load"
 
@@ -102,4 +117,4 @@ def _links(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
         fell = past > now and gpu.past.readings >= FEWEST and many
         text += f"; before it ran at {past:.0f}" if fell else ""
         strength = (SURE if many else LIKELY) if what == "width" else (LIKELY if many else DOUBTFUL)
-        yield Sign("pcie", gpu, strength, text, gpu.now.at, alone=fell)
+        yield Sign("pcie", "pcie", gpu, strength, text, gpu.now.at, alone=fell)

@@ -36,7 +36,7 @@ class Level:
     """Readings under load; NaN: not read.
 
     ``lowered``: the share of those with a mask in which the clocks were lowered for heat or by the board; ``capped``: in
-    which the power limit held them.
+    which the power limit held them. ``clock_held``: at or below which the clock was in half of them, and in three.
     """
 
     readings: int = 0
@@ -44,6 +44,7 @@ class Level:
     capped: float = math.nan
     reason: str = ""
     clock: float = math.nan
+    clock_held: float = math.nan
     load: float = math.nan
     limit: float = math.nan
     power: float = math.nan
@@ -102,6 +103,7 @@ def _level(read: GpuReadings, rows: Mask) -> Level:
         capped=float((bits & POWER_CAP > 0).mean()) if len(bits) else math.nan,
         reason=_reason(bits[lowered]),
         clock=_median(read.column(CLOCK)[rows]),
+        clock_held=_held(read.column(CLOCK)[rows]),
         load=_median(read.column(UTIL)[rows]),
         limit=_median(read.column(LIMIT)[rows]),
         power=_median(read.column(POWER)[rows]),
@@ -128,3 +130,9 @@ def _median(values: NDArray[np.float64]) -> float:
     if not len(known):
         return math.nan
     return float(known[middle]) if len(known) % 2 else float(known[middle - 1] + known[middle]) / 2
+
+
+def _held(values: NDArray[np.float64]) -> float:
+    known = np.sort(values[np.isfinite(values)])
+    least = max(min(FEWEST, len(known)), (len(known) + 1) // 2)
+    return float(known[least - 1]) if len(known) else math.nan

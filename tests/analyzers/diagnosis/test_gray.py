@@ -9,6 +9,7 @@ import pytest
 
 from analyzers.model.verdict import Verdict
 from collectors.files.reading import read_paths
+from tests.support.gray_day import FAULTS, GrayDay
 from tests.support.gray_fleet import (
     A100,
     BRAKE,
@@ -29,6 +30,9 @@ from tests.support.gray_fleet import (
 
 OVERHEATED = {"reasons": frozenset({SLOWDOWN, HOT}), "clock": 1110, "temperature": 88, "power": 420.0}
 HERE = [("node", "gpu-0001", (pci(3),))]
+IDLE_CHANGES = {
+    name: getattr(IDLE, name) for name in ("load", "clock", "temperature", "power", "generation", "reasons")
+}
 TOOLS = pytest.mark.parametrize("tool", ["smi", "dcgm", "nvml"])
 
 
@@ -82,14 +86,6 @@ def every(**changes: object) -> Change:
     return lambda *_place: changes
 
 
-def stands(what: Change, *others: Change) -> Change:
-    """Several changes at once."""
-    return both(what, *others)
-
-
-IDLE_CHANGES = {
-    name: getattr(IDLE, name) for name in ("load", "clock", "temperature", "power", "generation", "reasons")
-}
 NEGATIVES: dict[str, Change] = {
     "healthy": every(),
     "an idle GPU": on(1, 3, **IDLE_CHANGES),
@@ -167,6 +163,8 @@ def test_one_report_names_a_link_and_what_is_throttled_and_slow() -> None:
     """A single report has no past and no share: a link stays as it is, and lowered clocks that are low are no accident."""
     for changes in ({"width": 8}, OVERHEATED):
         assert named(GrayFleet(reports=1, change=on(1, 3, **changes)).verdict()) == HERE
+    resting = both(on(1, 3, **IDLE_CHANGES), lambda *place: {"load": 90, **OVERHEATED} if place == (1, 3, 2) else {})
+    assert named(GrayFleet(change=resting).verdict()) == []
     accident = GrayFleet(reports=1, change=on(1, 3, reasons=frozenset({SLOWDOWN, HOT}))).verdict()
     assert named(accident) == []
     assert [item.what for item in accident.missing if "may be an accident" in item.what]
@@ -233,3 +231,22 @@ def test_another_state_of_the_fleet_changes_nothing() -> None:
     base = replace(GpuState(), model=A100, clock=1260, limit=400.0, power=380.0, generation=4, generation_max=4)
     verdict = GrayFleet(base=base, change=on(1, 3, reasons=frozenset({HOT}), clock=800)).verdict()
     assert named(verdict) == HERE
+
+
+HEALTHY_DAYS, FAULTY_DAYS = 60, 6
+
+
+def test_drawn_days_name_no_healthy_gpu_and_nearly_every_faulty_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Silicon that differs, jobs of several kinds, single readings of heat, bursts of errors, and pauses."""
+    healthy = [named(GrayDay(seed).fleet.verdict("nvml")) for seed in range(HEALTHY_DAYS)]
+    days = [GrayDay(seed, fault) for fault in FAULTS for seed in range(FAULTY_DAYS)]
+    found = [
+        (named(day.fleet.verdict("nvml")), [("node", day.fleet.name(day.guilty[0]), (pci(day.guilty[1]),))])
+        for day in days
+    ]
+    right = sum(culprits == guilty for culprits, guilty in found)
+    with capsys.disabled():
+        print(f"\ngray hardware: {right} of {len(days)} drawn faults right, {sum(map(bool, healthy))} healthy named")
+    assert not any(healthy)
+    assert all(culprits in ([], guilty) for culprits, guilty in found)
+    assert right >= 0.95 * len(days)
