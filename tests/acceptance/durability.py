@@ -30,9 +30,9 @@ def played(name: str, smallest: bool) -> dict[str, Any]:
     started_at = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         outcome = SCENES[name](Path(folder), TEST if smallest else FULL)
-    lost = sum(map(len, outcome.found.lost(outcome.told["last"]).values()))
+    lost = sum(map(len, outcome.found.lost(outcome.reported["last"]).values()))
     return {
-        "scene": name, "did": outcome.did, "agents": len(outcome.told["last"]), "records_spooled": outcome.records,
+        "scene": name, "did": outcome.did, "agents": len(outcome.reported["last"]), "records_spooled": outcome.records,
         "batches_in_log": outcome.found.batches, "records_missing": lost,
         "records_told_dropped": sum(outcome.found.told_dropped.values()),
         "records_twice": sum(map(len, outcome.found.twice().values())), "wrong": complaints(name, outcome),

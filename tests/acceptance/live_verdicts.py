@@ -134,8 +134,8 @@ def main() -> int:
             done += 1
             verdict = "wrong" if result["wrong"] else "right"
             after = "no verdict" if result["first_seconds"] is None else f"{result['first_seconds']:5.1f} s"
-            told = f"[{done}/{len(missing)}] {verdict}  {after}  {result['trial']} in {result['seconds']:.0f} s"
-            print(told, *result["wrong"], flush=True)
+            reported = f"[{done}/{len(missing)}] {verdict}  {after}  {result['trial']} in {result['seconds']:.0f} s"
+            print(reported, *result["wrong"], flush=True)
     results = [found for trial in trials if (found := kept(trial)) is not None]
     right = sum(not one["wrong"] for one in results)
     print(f"{right} of {len(trials)} trials right")

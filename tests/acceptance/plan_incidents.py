@@ -102,8 +102,8 @@ def processes(played: Played) -> Iterator[ProcessState]:
     """Yield what the agents tell beside the dumps: which processes there are. Without that a lost dump is only looked into."""
     gone = {fault.rank for fault in played.scenario.faults if fault.kind == "gone"}
     for rank in range(played.scenario.shape.world):
-        told: dict[str, Any] = {"state": "X", "signal": 9} if rank in gone else {"state": "S"}
-        yield ProcessState(source="process", node=node_of(rank), rank=rank, pid=1_000 + rank, **told)
+        reported: dict[str, Any] = {"state": "X", "signal": 9} if rank in gone else {"state": "S"}
+        yield ProcessState(source="process", node=node_of(rank), rank=rank, pid=1_000 + rank, **reported)
 
 
 def groups_of(topology: Topology) -> dict[str, tuple[str, ...]]:
@@ -229,8 +229,8 @@ def kept(digest: str) -> dict[tuple[int, int], Row]:
     return {(row["most_ranks"], row["row"]["seed"]): _row(row["row"]) for row in rows if row["digest"] == digest}
 
 
-def _row(told: dict[str, Any]) -> Row:
-    return Row(**(told | {name: tuple(told[name]) for name in ("faulty", "evicted")}))
+def _row(reported: dict[str, Any]) -> Row:
+    return Row(**(reported | {name: tuple(reported[name]) for name in ("faulty", "evicted")}))
 
 
 def run_missing(wanted: list[tuple[int, int]], digest: str, workers: int) -> Iterator[tuple[int, Row]]:
@@ -271,8 +271,8 @@ def main() -> int:
     target.parent.mkdir(parents=True, exist_ok=True)
     command = " ".join(["python -m tests.acceptance.plan_incidents", *sys.argv[1:]])
     target.write_text(json.dumps(provenance(command) | {"code": digest} | document, indent=1) + "\n", encoding="utf-8")
-    told = ("identifiable", "innocent_nodes_evicted", "on_the_identifiable")
-    print(json.dumps({name: document[name] for name in told}, indent=1))
+    reported = ("identifiable", "innocent_nodes_evicted", "on_the_identifiable")
+    print(json.dumps({name: document[name] for name in reported}, indent=1))
     print(f"{len(document['identifiable_and_not_exact'])} identifiable and not exact: {target}")
     return 0 if holds(document) else 1
 

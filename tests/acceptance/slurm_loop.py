@@ -104,7 +104,7 @@ def main() -> int:
     for fault, number, outcome in run(missing):
         kept = asdict(outcome) | {"fault": fault, "commit": provenance("")["commit"]}
         file_of(fault, number).write_text(json.dumps(kept, indent=1) + "\n")
-        print(f"{'wrong' if outcome.wrong else 'right'}  {outcome.told()}", flush=True)
+        print(f"{'wrong' if outcome.wrong else 'right'}  {outcome.reported()}", flush=True)
     results = [json.loads(file_of(*one).read_text()) for one in trials if file_of(*one).exists()]
     right = sum(not one["wrong"] for one in results)
     print(f"{right} of {len(trials)} trials right")

@@ -143,11 +143,11 @@ def test_each_way_of_being_wrong_is_found(truth: list[Row], incidents: list[Row]
 def test_a_proposal_may_wait_a_quarter_of_an_hour_for_a_job_that_died() -> None:
     """After a crash the job may be started again; after an end that was wanted, or later, nothing waits."""
     crash = event("kill_rank", 495.0, 500.0, 1)
-    told = incident(497.0, 505.0, version(1, 498.0), kind="crash")
-    waits = proposal(told, 498.0, status="proposed")
+    reported = incident(497.0, 505.0, version(1, 498.0), kind="crash")
+    waits = proposal(reported, 498.0, status="proposed")
 
-    assert judged([run(), crash], [told], waits)["open_proposals_of_ended_jobs"] == 0
-    long_ago = [run(), crash], {"at": 3000.0, "incidents": [told], "remediations": [waits], "shown": {}}
+    assert judged([run(), crash], [reported], waits)["open_proposals_of_ended_jobs"] == 0
+    long_ago = [run(), crash], {"at": 3000.0, "incidents": [reported], "remediations": [waits], "shown": {}}
     assert judge(*long_ago)["open_proposals_of_ended_jobs"] == 1
 
 
@@ -195,10 +195,10 @@ def test_a_second_fault_may_be_told_by_an_incident_that_is_still_open() -> None:
     open_still = incident(115.0, 230.0, version(1, 120.0))
 
     assert judged([run(), STOP, again], [open_still])["faults_told"] == 1
-    told = judged([run(), STOP, again], [open_still | {"versions": [version(1, 120.0), version(2, 190.0)]}])
-    assert [fault["told_seconds"] for fault in told["every_fault"]] == [15.0, 20.0]
-    told = judged([run(), STOP, again], [open_still | {"timeline": [{"kind": "symptom", "at": 195.0}]}])
-    assert [fault["told_seconds"] for fault in told["every_fault"]] == [15.0, 25.0]
+    reported = judged([run(), STOP, again], [open_still | {"versions": [version(1, 120.0), version(2, 190.0)]}])
+    assert [fault["told_seconds"] for fault in reported["every_fault"]] == [15.0, 20.0]
+    reported = judged([run(), STOP, again], [open_still | {"timeline": [{"kind": "symptom", "at": 195.0}]}])
+    assert [fault["told_seconds"] for fault in reported["every_fault"]] == [15.0, 25.0]
 
 
 def test_a_day_has_every_kind_and_every_output_and_is_drawn_by_its_seed() -> None:

@@ -66,7 +66,7 @@ class LyingFleet:
     """A fleet in whose batches those of liars are mixed; it is driven as the fleet is."""
 
     def __init__(self, fleet: Fleet, batches: Iterable[tuple[float, str, list[Record]]]) -> None:
-        self._fleet, self.told = fleet, Told()
+        self._fleet, self.reported = fleet, Told()
         self._lies = deque(sorted(batches, key=lambda one: one[0]))
         self._count = 0
 
@@ -95,9 +95,9 @@ class LyingFleet:
         try:
             inspect(data, node, most_records=50_000, largest_bytes=64 << 20)
         except NotYours:
-            self.told.refused += 1
+            self.reported.refused += 1
             return None
-        self.told.taken += 1
+        self.reported.taken += 1
         return Delivery(at, 0, node, at, tuple(block.decode(data)))
 
 
@@ -145,10 +145,12 @@ def outcome_of(seen: Seen, scene: Scene) -> Outcome:
     """Sum up a run for the scene's job."""
     of_job = [one for one in seen.opened if one.job == scene.job.name]
     ids = {one.id for one in of_job if one.attempt == scene.job.attempts[-1].number}
-    told = [one for one in seen.published if one.incident in ids]
+    reported = [one for one in seen.published if one.incident in ids]
     replaced = {node for one in seen.published for node in one.replaces}
-    named = {node for one in told for culprit in one.verdict.culprits for node in _nodes_of(culprit, scene)}
-    return Outcome(_words(told[-1].verdict) if told else None, replaced, named, len(ids), len(of_job) - len(ids))
+    named = {node for one in reported for culprit in one.verdict.culprits for node in _nodes_of(culprit, scene)}
+    return Outcome(
+        _words(reported[-1].verdict) if reported else None, replaced, named, len(ids), len(of_job) - len(ids)
+    )
 
 
 def _nodes_of(culprit: Any, scene: Scene) -> set[str]:
@@ -192,7 +194,7 @@ def run_one(name: str, voice: str, kind: str, seed: int) -> dict[str, Any]:
         "replaces_the_liar": bool(lied.replaced & liars), "opened": lied.opened,
         "opened_without": true.opened, "of_other_attempts": lied.of_other_attempts,
         "verdict": lied.verdict if changed else None, "honest": true.verdict if changed else None,
-        "taken": fleet.told.taken, "refused": fleet.told.refused,
+        "taken": fleet.reported.taken, "refused": fleet.reported.refused,
     }  # fmt: skip
 
 

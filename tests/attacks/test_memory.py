@@ -39,7 +39,7 @@ AT, JOB, MEGABYTE = 1_795_230_847.0, "llama", 1 << 20
 SMALL = EvidenceLimits(2 * MEGABYTE, 3 * MEGABYTE, 4 * MEGABYTE)
 
 
-def told(state: EngineState, node: str, *records: Record) -> None:
+def reported(state: EngineState, node: str, *records: Record) -> None:
     """Give the engine a batch of a node."""
     number = state.sequence + 1
     at = AT + number
@@ -59,9 +59,9 @@ def placed(rank: int, node: str) -> Placement:
 def test_a_node_has_no_more_than_its_bound() -> None:
     """A node that floods loses its own oldest records, and no other's."""
     state = EngineState(Knowledge(), limits=SMALL)
-    told(state, "n1", large(0, "n1"))
+    reported(state, "n1", large(0, "n1"))
     for number in range(100):
-        told(state, NODE, large(number, NODE))
+        reported(state, NODE, large(number, NODE))
 
     assert state.evidence[NODE].size_bytes <= SMALL.node_bytes
     assert state.evidence["n1"].size_bytes > 50_000
@@ -76,11 +76,11 @@ def test_the_engine_has_no_more_than_its_bound() -> None:
         id="inc-1", kind="hang", job=JOB, attempt=1, opened_at=AT, onset_at=AT, symptoms=(), after=0, nodes=("n0",)
     )
     for number in range(20):
-        told(state, "n0", large(number, "n0"))
-    told(state, "quiet", large(0, "quiet"))
+        reported(state, "n0", large(number, "n0"))
+    reported(state, "quiet", large(0, "quiet"))
     for node in range(1, 9):
         for number in range(20):
-            told(state, f"n{node}", large(number, f"n{node}"))
+            reported(state, f"n{node}", large(number, f"n{node}"))
 
     assert state.evidence_bytes == sum(one.size_bytes for one in state.evidence.values()) <= SMALL.engine_bytes
     assert state.evidence["n0"].shed == 0
@@ -92,9 +92,9 @@ def test_a_job_has_no_more_than_its_bound() -> None:
     """All nodes of one job together are bounded, at every tick."""
     state = EngineState(Knowledge(), limits=EvidenceLimits(2 * MEGABYTE, 3 * MEGABYTE, 64 * MEGABYTE))
     for rank in range(4):
-        told(state, f"n{rank}", placed(rank, f"n{rank}"))
+        reported(state, f"n{rank}", placed(rank, f"n{rank}"))
         for number in range(30):
-            told(state, f"n{rank}", large(number, f"n{rank}"))
+            reported(state, f"n{rank}", large(number, f"n{rank}"))
     step(state, EngineTick(), AT + 400.0)
 
     assert sum(state.evidence[f"n{rank}"].size_bytes for rank in range(4)) <= SPARE * 3 * MEGABYTE
@@ -140,13 +140,13 @@ def test_an_incident_s_context_is_bounded() -> None:
 def test_a_log_line_without_end_costs_no_view_its_memory() -> None:
     """What detectors keep of a job's events is bounded in bytes, and still shows the newest."""
     state = EngineState(Knowledge())
-    told(state, "n1", placed(0, "n1"))
+    reported(state, "n1", placed(0, "n1"))
     for number in range(300):
         text = "x" * 60_000
         event = LogEvent(
             event="cuda_error", text=text, message=text, source=f"log:{number}", node="n1", job=JOB, attempt=1
         )
-        told(state, "n1", event)
+        reported(state, "n1", event)
     (view,) = state.jobs.values()
 
     assert sum(len(seen.event.text) for seen in view.logged.entries) < MEGABYTE
@@ -190,7 +190,7 @@ def test_bodies_as_large_as_a_batch_may_be(kind: str) -> None:
     for turn in range(2):
         data = block.encode(FLOODS[kind](turn), pack=True)
         inspect(data, NODE, most_records=100_000, largest_bytes=64 << 20)
-        told(state, NODE, *block.decode(data))
+        reported(state, NODE, *block.decode(data))
 
     assert state.evidence_bytes <= SMALL.node_bytes
     assert state.failed == 0

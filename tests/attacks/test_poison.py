@@ -148,8 +148,8 @@ def test_a_follower_reads_on(follower: tuple[Log, Follower], database: Database)
     )
     assert counts.undecodable_batches >= 50
     with database.session() as session:
-        told = set(session.scalars(select(AuditEvent.kind)))
-    assert told == {"batch_undecodable"}
+        reported = set(session.scalars(select(AuditEvent.kind)))
+    assert reported == {"batch_undecodable"}
 
 
 @pytest.mark.system

@@ -52,5 +52,5 @@ def test_a_healthy_job_that_prints_it_has_no_incident(line: str) -> None:
     fleet = LyingFleet(Fleet([scene.job], 0, BEGAN_AT), batches)
     seen = Drive(fleet, naive=False).run(scene.until)  # type: ignore[arg-type]
 
-    assert fleet.told.taken == TIMES
+    assert fleet.reported.taken == TIMES
     assert (seen.opened, seen.published) == ([], [])

@@ -25,8 +25,8 @@ def ranks() -> Iterator[None]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("FAULTHOUND_")}
     processes = []
     for rank in range(RANKS):
-        told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "TORCHELASTIC_RUN_ID": "bench"}
-        environment = own | {name: str(value) for name, value in told.items()}
+        reported = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "TORCHELASTIC_RUN_ID": "bench"}
+        environment = own | {name: str(value) for name, value in reported.items()}
         processes.append(subprocess.Popen([sys.executable, "-c", IDLE_RANK], env=environment))
     try:
         yield

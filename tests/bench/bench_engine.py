@@ -167,8 +167,13 @@ def _spread(seconds: list[float]) -> dict[str, float | None]:
     if not ordered:
         return {"mean": None, "p50": None, "p99": None, "longest": None}
     p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    told = {"mean": sum(ordered) / len(ordered), "p50": ordered[len(ordered) // 2], "p99": p99, "longest": ordered[-1]}
-    return {name: round(value * 1e3, 3) for name, value in told.items()}
+    reported = {
+        "mean": sum(ordered) / len(ordered),
+        "p50": ordered[len(ordered) // 2],
+        "p99": p99,
+        "longest": ordered[-1],
+    }
+    return {name: round(value * 1e3, 3) for name, value in reported.items()}
 
 
 def in_process(jobs: int, nodes: int, *extra: str) -> dict[str, Any]:

@@ -101,9 +101,11 @@ def measure(pairs: int) -> dict[str, Any]:
             for rank in range(RANKS)
         ]
         said = [process.communicate(timeout=600)[0] for process in ranks]
-    told = json.loads(said[0])
-    on, off = (statistics.median(told["seconds"][name]) for name in ("on", "off"))
-    ratios = sorted(one / other for one, other in zip(told["seconds"]["on"], told["seconds"]["off"], strict=True))
+    reported = json.loads(said[0])
+    on, off = (statistics.median(reported["seconds"][name]) for name in ("on", "off"))
+    ratios = sorted(
+        one / other for one, other in zip(reported["seconds"]["on"], reported["seconds"]["off"], strict=True)
+    )
     half = round(0.98 * len(ratios) ** 0.5)  # the ranks of a median's 95 % bounds [order statistics]
     middle = len(ratios) // 2
     return {
@@ -114,8 +116,8 @@ def measure(pairs: int) -> dict[str, Any]:
         "step_seconds_without": round(off, 6),
         "cost_of_a_step": round(statistics.median(ratios) - 1, 5),
         "cost_of_a_step_95_percent": [round(ratios[max(middle - half, 0)] - 1, 5), round(ratios[middle + half] - 1, 5)],
-        "entry_microseconds": round(told["entry_seconds"] * 1e6, 2),
-        "cost_of_a_step_by_entries": round(told["entry_seconds"] * COLLECTIVES / off, 5),
+        "entry_microseconds": round(reported["entry_seconds"] * 1e6, 2),
+        "cost_of_a_step_by_entries": round(reported["entry_seconds"] * COLLECTIVES / off, 5),
     }
 
 

@@ -47,5 +47,5 @@ def test_the_first_verdict_is_right(trial: Trial, outcomes: dict[str, Future[Out
     outcome = outcomes[trial.job].result()
 
     wrong = verdicts.wrong(outcome)
-    told = "\n".join(f"-- version {number}\n{summary(one)}" for number, one in enumerate(outcome.documents, 1))
-    assert not wrong, f"{trial.scenario.name}: first verdict after {outcome.first_seconds} s\n{told}"
+    reported = "\n".join(f"-- version {number}\n{summary(one)}" for number, one in enumerate(outcome.documents, 1))
+    assert not wrong, f"{trial.scenario.name}: first verdict after {outcome.first_seconds} s\n{reported}"

@@ -112,15 +112,15 @@ def test_the_document_says_what_it_is() -> None:
         for name in STRATEGIES
     ]
 
-    told = document(rows)
+    reported = document(rows)
 
-    assert told["label"] == LABEL
+    assert reported["label"] == LABEL
     assert LABEL.startswith("simulation")
-    assert len(told["results"]) == 2 * 2 * len(STRATEGIES)
-    assert told["results"][0]["ettr"] == 0.9
-    assert told["results"][0]["downtime_hours_a_day"] == pytest.approx(1.2)
-    assert told["results"][0]["lost_work_hours_a_day"] == pytest.approx(1.2)
-    assert set(told["parameters"]) >= {"hang", "event", "innocent", "repair_hours"}
+    assert len(reported["results"]) == 2 * 2 * len(STRATEGIES)
+    assert reported["results"][0]["ettr"] == 0.9
+    assert reported["results"][0]["downtime_hours_a_day"] == pytest.approx(1.2)
+    assert reported["results"][0]["lost_work_hours_a_day"] == pytest.approx(1.2)
+    assert set(reported["parameters"]) >= {"hang", "event", "innocent", "repair_hours"}
 
 
 def test_an_interval_holds_its_mean() -> None:

@@ -56,5 +56,5 @@ def stands(client: Client) -> dict[str, Any]:
 def decide(browser: Browser, verb: str, **changed: Any) -> httpx.Response:
     """Send a form of the incident's page, with these fields changed; None leaves one out."""
     action = f"{URL}/{verb}"
-    told = {**browser.forms(HOME).of(action), "reason": "I looked", **changed}
-    return browser.submit(action, {name: value for name, value in told.items() if value is not None})
+    reported = {**browser.forms(HOME).of(action), "reason": "I looked", **changed}
+    return browser.submit(action, {name: value for name, value in reported.items() if value is not None})

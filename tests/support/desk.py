@@ -63,7 +63,7 @@ class Desk:
         """Run a command against this service, without a terminal."""
         return command_line.faulthound(*arguments, "--service", self.url)
 
-    def told(self, *arguments: str) -> Any:
+    def reported(self, *arguments: str) -> Any:
         """Return what a command that ends well prints as JSON."""
         done = self.run(*arguments, "--json")
         assert done.returncode == 0, done.stderr
@@ -86,12 +86,12 @@ class Desk:
     def proposed(self, node: str = "gpu-0002", **fields: Any) -> str:
         """Propose to evict a node from the job, for an incident of its own; return the proposal's id."""
         number = len(self.made) + 1
-        told: dict[str, Any] = {
+        reported: dict[str, Any] = {
             "id": f"rem-{number:012x}", "incident": f"inc-{number:012x}", "verdict_version": 2, "job": JOB, "attempt": 1,
             "kind": "evict", "nodes": (node,), "fault_class": "stopped", "symptom": "hang", "probability": 0.97,
             "why": "rank 3 never entered", "proposed_at": now(), "expected_loss_gpu_hours": 3.25,
         } | fields  # fmt: skip
-        plan = Remediation(**told)
+        plan = Remediation(**reported)
         incident_rows.seed(self.database, plan.incident, at=now())
         self.happens(Proposed(incident=plan.incident, plan=plan))
         self.made.append(plan.id)

@@ -123,6 +123,6 @@ class Bench:
         (row,) = [row for row in self.all(Cursor) if row.reader == incidents.READER]
         return int(row.sequence)
 
-    def told(self, *kinds: str) -> list[str]:
+    def reported(self, *kinds: str) -> list[str]:
         """Return the kinds of what happened, in order; only these, if any are given."""
         return [row.kind for row in self.all(TimelineEntry) if not kinds or row.kind in kinds]

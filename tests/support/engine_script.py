@@ -97,7 +97,7 @@ class Script:
         for instruction in instructions:
             if isinstance(instruction, Judge):
                 self.cuts.append(instruction)
-            self.said.append(f"{self.now:<5g}{told(instruction)}")
+            self.said.append(f"{self.now:<5g}{reported(instruction)}")
 
     def _batch(self, node: str, *records: Record) -> None:
         at = START_AT + self.now
@@ -200,7 +200,7 @@ class Outage(Fleet):
         return FleetReport(shared=(self.now,) if self.now is not None and self.seen else (), over=ended)
 
 
-def told(instruction: EngineInstruction) -> str:
+def reported(instruction: EngineInstruction) -> str:
     """Return an instruction as a line."""
     match instruction:
         case Open(incident=one):

@@ -72,8 +72,8 @@ class Job:
         with self.database.transaction() as session:
             session.get_one(Attempt, (JOB, self.attempt)).last_seen_at = at
             assert incidents.close(session, self.incident, at, because, recovered=recovered)
-            told = {"because": because, "recovered": recovered}
-            timeline.add(session, at, "closed", self.incident, JOB, told)
+            reported = {"because": because, "recovered": recovered}
+            timeline.add(session, at, "closed", self.incident, JOB, reported)
 
     def stands(self, seconds: float = 700.0) -> None:
         """Let it stand still for so long."""
@@ -99,7 +99,7 @@ class Job:
             Complete(**claim, token=token, did=did or {}), now=self.care.now,
         )  # fmt: skip
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """Return why persons were wanted, in order."""
         with self.database.session() as session:
             asked = select(TimelineEntry).where(TimelineEntry.kind == "person_wanted").order_by(TimelineEntry.sequence)

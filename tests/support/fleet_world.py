@@ -53,7 +53,7 @@ class World:
         self.now = START
         self.cut: set[str] = set()
         self.skew: dict[str, float] = {}
-        self.told: dict[str, list[Record]] = {}  # with the node's next batch
+        self.reported: dict[str, list[Record]] = {}  # with the node's next batch
         self.jobs: dict[str, Job] = {}
         for job, members in jobs:
             self.jobs[job] = view = Job(job)
@@ -84,7 +84,7 @@ class World:
     def _ship(self, name: str, at: float) -> None:
         sent_at = at - 0.05 + self.skew.get(name, 0.0)
         received = Received(
-            sequence=0, received_at=at, node=name, sent_at=sent_at, records=tuple(self.told.pop(name, ()))
+            sequence=0, received_at=at, node=name, sent_at=sent_at, records=tuple(self.reported.pop(name, ()))
         )
         self.seen.setdefault(name, NodeActivity(at)).take(received)
         self.fleet.take(received)
@@ -95,7 +95,7 @@ class World:
         shifted = [
             record if record.at is None else msgspec.structs.replace(record, at=record.at + skew) for record in records
         ]
-        self.told.setdefault(name, []).extend(msgspec.structs.replace(record, node=name) for record in shifted)
+        self.reported.setdefault(name, []).extend(msgspec.structs.replace(record, node=name) for record in shifted)
 
     @property
     def opened(self) -> dict[str, SharedIncident]:

@@ -151,7 +151,7 @@ class SpinningJob:
         (found,) = (one for _, one in self.said if isinstance(one, Open) and one.incident.job is not None)
         return found
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """Return each version in short: what it names and asks for."""
         return [
             f"{one.cut.at - START:.0f} {'abstains' if one.verdict.abstained else ','.join(c.id for c in one.verdict.culprits)}"

@@ -81,8 +81,10 @@ class Care:
         """Close the incident as the engine does."""
         with self.database.transaction() as session:
             assert incidents.close(session, INCIDENT, self.now, because, recovered=recovered)
-            told: dict[str, Any] = {"because": because, "recovered": recovered} | ({"ended": ended} if ended else {})
-            timeline.add(session, self.now, "closed", INCIDENT, JOB, told)
+            reported: dict[str, Any] = {"because": because, "recovered": recovered} | (
+                {"ended": ended} if ended else {}
+            )
+            timeline.add(session, self.now, "closed", INCIDENT, JOB, reported)
 
     def say(self, judgement: str) -> None:
         """Let a person judge the newest version of the verdict."""

@@ -18,12 +18,12 @@ ID, INCIDENT = "rem-0123456789ab", "inc-0123456789ab"
 
 def plan(**more: Any) -> Remediation:
     """Return the eviction of the node that the sample verdict names."""
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "id": ID, "incident": INCIDENT, "verdict_version": 2, "job": JOB, "attempt": 1, "kind": "evict",
         "nodes": ("gpu-0002",), "fault_class": "stopped", "symptom": "hang", "probability": 0.97,
         "why": "it hangs alone", "proposed_at": AT,
     }  # fmt: skip
-    return Remediation(**told | more)
+    return Remediation(**reported | more)
 
 
 def place(database: Database, nodes: Sequence[str] = NODES, attempt: int = 1, job: str = JOB, at: float = AT) -> None:
@@ -48,12 +48,12 @@ def hung(database: Database, **more: Any) -> None:
     seed(database, **more)
 
 
-def declare(database: Database, job: str = JOB, **told: Any) -> None:
+def declare(database: Database, job: str = JOB, **reported: Any) -> None:
     """Store what the job's owner says of it."""
     with database.transaction() as session:
         row = session.get(Job, job)
         assert row is not None
-        row.declared = {**row.declared, **told}
+        row.declared = {**row.declared, **reported}
 
 
 def let(remedies: RemediationRepository, *events: RemediationEvent, now: float = AT + 20.0) -> Remediation:

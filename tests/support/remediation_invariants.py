@@ -185,11 +185,13 @@ class Invariants:
         assert old is None or not kept or replace(old, claim=row.claim) == row, f"a heartbeat has changed {row.id}"
         assert old is None or old.status == row.status or old.status not in FINAL, f"{row.id} was {old.status} for good"
         assert row.id not in self.did or row.status not in ("proposed", "approved", "claimed"), f"{row.id} begins anew"
-        told = {one.kind for one in said if isinstance(one, AuditEntry) and one.remediation == row.id}
+        reported = {one.kind for one in said if isinstance(one, AuditEntry) and one.remediation == row.id}
         if old is None or old.status != row.status:
-            assert told & TOLD_BY_STATUS[row.status], f"{row.id} became {row.status} and only {sorted(told)} is told"
+            assert reported & TOLD_BY_STATUS[row.status], (
+                f"{row.id} became {row.status} and only {sorted(reported)} is told"
+            )
         if (old is None or old.undo is None) and row.undo is not None:
-            assert "remediation_undo_asked" in told, f"an undo of {row.id} is asked for and not told"
+            assert "remediation_undo_asked" in reported, f"an undo of {row.id} is asked for and not told"
         if row.status == "approved" and (old is None or old.status not in ("approved", "claimed")):
             by_policy = row.mode == "automatic" and row.id not in self.cancelled
             assert isinstance(event, messages.Approve) or by_policy, f"{row.id} is approved by nobody who may"

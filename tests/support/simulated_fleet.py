@@ -102,8 +102,8 @@ class Naive:
         for record in received.records:
             if record.job is None or record.rank is None:
                 continue
-            told = self._told.setdefault(record.job, {})
-            told[record.rank] = max(told.get(record.rank, 0.0), record.at or 0.0)
+            reported = self._told.setdefault(record.job, {})
+            reported[record.rank] = max(reported.get(record.rank, 0.0), record.at or 0.0)
             newest = self._steps.get(record.job, (-1, 0.0))[0]
             if isinstance(record, Steps) and (record.step or 0) > newest:
                 self._steps[record.job] = (record.step or 0, received.received_at)
@@ -205,8 +205,8 @@ class Drive:
             case Judge():
                 self._judged.append((now + JUDGING_SECONDS, self._conclude(instruction)))
             case Publish():
-                told = Published(now, instruction.incident, instruction.version, instruction.verdict)
-                self.seen.published.append(told)
+                reported = Published(now, instruction.incident, instruction.version, instruction.verdict)
+                self.seen.published.append(reported)
             case Close():
                 self.seen.closed.append(instruction)
             case Alarm():

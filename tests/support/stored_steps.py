@@ -18,7 +18,7 @@ PROPOSED = Proposed(incident=INCIDENT, plan=plan())
 APPROVED = (PROPOSED, Approve(id=ID, by="ann"))
 
 
-def told(database: Database) -> tuple[list[str], list[tuple[str | None, str]]]:
+def reported(database: Database) -> tuple[list[str], list[tuple[str | None, str]]]:
     """Return the kinds of the audit log, and of the stream with the incident of each."""
     with database.session() as session:
         audit = session.scalars(select(AuditEvent.kind).order_by(AuditEvent.sequence)).all()

@@ -90,7 +90,7 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-def told(found: list[Block]) -> str:
+def reported(found: list[Block]) -> str:
     """Write a story back."""
     return "\n".join("\n".join([*block.said, "----", *block.expected, ""]) for block in found)
 
@@ -283,4 +283,4 @@ def play(path: Path, *, rewrite: bool = False) -> Iterator[tuple[int, list[str],
             yield block.line, said, block.expected
         block.expected = said
     if rewrite:
-        path.write_text(told(found), encoding="utf-8")
+        path.write_text(reported(found), encoding="utf-8")

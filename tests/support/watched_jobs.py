@@ -89,7 +89,7 @@ class WatchedJob:
         self.noise = random.Random(self.seed)
         self.step, self.next_at = 0, 0.0
         self.done: list[tuple[int, float]] = []
-        self.told: dict[str, int] = {}
+        self.reported: dict[str, int] = {}
         self.deaths_told: set[int] = set()
         self.world = self.nodes * self.ranks_a_node
 
@@ -155,17 +155,17 @@ class WatchedJob:
             if home != number:
                 continue
             key = f"{reporter}"
-            begin, seen = self.told.get(key, 0), at - 2.0
+            begin, seen = self.reported.get(key, 0), at - 2.0
             ready = [row for row in self.done[begin:] if row[1] <= seen]
             if self.buffered:
                 ready = ready[: len(ready) // self.buffered * self.buffered]
             if ready:
-                self.told[key] = begin + len(ready)
+                self.reported[key] = begin + len(ready)
                 rows = [(step, START + ended + ahead) for step, ended in ready]
                 yield step_record(rows, reporter, self.told_by, at=START + seen + ahead)
-        if len(self.done) > 4096 and self.told and min(self.told.values()) > 2048:
+        if len(self.done) > 4096 and self.reported and min(self.reported.values()) > 2048:
             del self.done[:2048]
-            self.told = {name: count - 2048 for name, count in self.told.items()}
+            self.reported = {name: count - 2048 for name, count in self.reported.items()}
 
 
 def feed(view: JobView, batches: Iterable[Received]) -> JobView:

@@ -21,8 +21,8 @@ def obedient(host: Host) -> Run:
 
     def run(asked: Request | None) -> Iterator[LogEvent | Readings | Cursor]:
         print("a library that prints")
-        told = Path(host.option("obedient", "script", "")).read_text().split()
-        for word in told:
+        reported = Path(host.option("obedient", "script", "")).read_text().split()
+        for word in reported:
             if word == "record":
                 yield LogEvent(event="x", pid=os.getpid(), text=asked.verb if asked else "")
             elif word == "readings":

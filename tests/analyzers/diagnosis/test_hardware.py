@@ -109,9 +109,9 @@ def test_a_fault_that_the_driver_repeats_within_seconds_is_one_event() -> None:
     """Twelve lines of one fault, seconds apart, are one piece of evidence that says how often; a minute later is another."""
     lines = [xid(100 + 4 * number, 119, "Timeout after 6s") for number in range(12)]
     (finding,) = judge(log(*lines, xid(500, 119, "Timeout after 6s")))
-    told = [evidence.text for evidence in finding.suspects[0].evidence]
-    assert len(told) == 2
-    assert ["(12 times)" in text for text in told] == [True, False]
+    reported = [evidence.text for evidence in finding.suspects[0].evidence]
+    assert len(reported) == 2
+    assert ["(12 times)" in text for text in reported] == [True, False]
 
 
 def test_an_ordinary_day_names_nobody() -> None:

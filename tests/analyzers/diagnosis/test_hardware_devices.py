@@ -89,13 +89,13 @@ def test_other_states_accuse_nobody(word: str) -> None:
 )
 def test_a_gpu_that_nvidia_smi_lists_and_cannot_open_is_suspect(words: str, accused: bool) -> None:
     """The driver's unknown error names the GPU; a GPU that may not be opened accuses nobody, nor does one of an Xid again."""
-    told = DeviceState(
+    reported = DeviceState(
         device=pci(5), pci=pci(5), state="unreadable", node="gpu-0001",
         text=f"Unable to determine the device handle: {words}",
     )  # fmt: skip
 
-    assert named(judged([told])) == ([("device", "gpu-0001", pci(5), ())] if accused else [])
-    assert len(judged([told, told, xid(79, 5, 0, "kmsg", event="off_bus")])) == 1
+    assert named(judged([reported])) == ([("device", "gpu-0001", pci(5), ())] if accused else [])
+    assert len(judged([reported, reported, xid(79, 5, 0, "kmsg", event="off_bus")])) == 1
 
 
 def test_a_loss_is_told_once_however_often_the_agent_starts() -> None:

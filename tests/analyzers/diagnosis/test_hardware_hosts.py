@@ -198,5 +198,5 @@ def test_nodes_that_are_stuck_together_are_not_the_fault_of_any() -> None:
     both = Topology(ranks=(0, 1), nodes={0: "n0", 1: "n1"})
     assert [one.fault_class for one in analyze(Window.build(within[:2]), both, KNOWLEDGE)] == ["stuck_together"]
     larger = Topology(ranks=tuple(range(9)), nodes={rank: f"n{rank}" for rank in range(9)})
-    told = list(analyze(Window.build(within[:2]), larger, KNOWLEDGE))
-    assert [one.fault_class for one in told] == ["soft_lockup", "soft_lockup"]
+    reported = list(analyze(Window.build(within[:2]), larger, KNOWLEDGE))
+    assert [one.fault_class for one in reported] == ["soft_lockup", "soft_lockup"]

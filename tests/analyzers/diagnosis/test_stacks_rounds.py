@@ -63,12 +63,12 @@ def test_a_childs_old_look_is_not_of_the_hang() -> None:
     """A worker that was seen minutes before the trainer's newest looks, or the trainer before it, is not told as its child."""
     hang = [live(rank, "compute" if rank == 2 else "gradient", at) for at in (400, 403) for rank in range(4)]
 
-    def told(at: float, parent: int | None = 102) -> bool:
+    def reported(at: float, parent: int | None = 102) -> bool:
         child = live(2, "compute", at, pid=900, parent_pid=parent, source="stacks/900")
         (finding,) = analyzed(*hang, child)
         return "child processes" in finding.suspects[0].why
 
-    assert (told(390.0), told(100.0), told(390.0, None)) == (True, False, False)
+    assert (reported(390.0), reported(100.0), reported(390.0, None)) == (True, False, False)
 
 
 def test_after_a_restart_the_new_process_stands_for_its_rank() -> None:

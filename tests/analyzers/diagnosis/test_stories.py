@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analyzers.diagnosis.hang.claims import STRENGTH
-from tests.support.stories import Nonsense, Stage, blocks, play, told
+from tests.support.stories import Nonsense, Stage, blocks, play, reported
 
 FOLDER = Path(__file__).parents[2] / "incidents"
 STORIES = sorted(FOLDER.glob("*.txt"))
@@ -34,7 +34,7 @@ def test_there_are_stories_of_every_class() -> None:
 def test_a_story_is_written_as_the_rewriter_would(story: Path) -> None:
     """Rewriting changes expectations only: what is said stays as it was typed."""
     text = story.read_text(encoding="utf-8")
-    assert told(blocks(text)) == text
+    assert reported(blocks(text)) == text
 
 
 def test_rewriting_changes_what_is_expected_and_nothing_else(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.support.watched_jobs import (
 )
 
 
-def told(job: WatchedJob, seconds: float) -> list[Symptom]:
+def reported(job: WatchedJob, seconds: float) -> list[Symptom]:
     """The symptoms of a job after so many seconds."""
     return find_symptoms(watched(job, seconds), START + seconds)
 
@@ -52,7 +52,7 @@ def test_a_launcher_that_ends_the_rest_does_not_hide_the_first() -> None:
     ended: dict[int, tuple[float, int | None, int | None]] = dict.fromkeys(range(8), (101.0, None, 15))
     ended[6] = (100.0, 1, None)
 
-    (found,) = told(WatchedJob(ended=ended, stopped_at=100.0), 125.0)
+    (found,) = reported(WatchedJob(ended=ended, stopped_at=100.0), 125.0)
     assert found.ranks[0] == 6
     assert found.nodes == ("n1",)
     assert numbers_in(found.text)[-3:] == [1, 7, 15]  # the exit code of the first; how many were ended, by which signal
@@ -66,7 +66,7 @@ def test_ranks_that_fail_of_themselves_are_not_called_ended() -> None:
         7: (101.0, 1, None),
     }
     found, mixed = (
-        next(one for one in told(WatchedJob(ended=ended, stopped_at=100.0), 125.0) if one.detector == "rank_dead")
+        next(one for one in reported(WatchedJob(ended=ended, stopped_at=100.0), 125.0) if one.detector == "rank_dead")
         for ended in (codes, codes | {4: (101.0, None, 15)})
     )
 
@@ -76,19 +76,19 @@ def test_ranks_that_fail_of_themselves_are_not_called_ended() -> None:
 
 def test_a_rank_that_the_job_can_do_without_is_no_symptom_for_long() -> None:
     """Where steps go on for a while after the end, the job does not need that rank."""
-    assert names(told(WatchedJob(ended={5: (100.0, 1, None)}), 104.0)) == [("crash", "rank_dead")]
-    assert told(WatchedJob(ended={5: (100.0, 1, None)}), 130.0) == []
+    assert names(reported(WatchedJob(ended={5: (100.0, 1, None)}), 104.0)) == [("crash", "rank_dead")]
+    assert reported(WatchedJob(ended={5: (100.0, 1, None)}), 130.0) == []
 
 
 def test_some_ranks_that_end_well_leave_the_others_waiting() -> None:
     """Half of the ranks have no more data and leave with 0: after a minute that is a hang of the others, and no crash."""
     job = WatchedJob(ended=dict.fromkeys(range(4, 8), (100.0, 0, None)), stopped_at=100.0)
 
-    assert ("hang", "uneven_end") not in names(told(job, 140.0))
+    assert ("hang", "uneven_end") not in names(reported(job, 140.0))
     job = WatchedJob(ended=dict.fromkeys(range(4, 8), (100.0, 0, None)), stopped_at=100.0)
-    assert {kind for kind, _ in names(told(job, 200.0))} == {"hang"}
+    assert {kind for kind, _ in names(reported(job, 200.0))} == {"hang"}
     job = WatchedJob(ended=dict.fromkeys(range(4, 8), (100.0, 0, None)), stopped_at=100.0)
-    assert ("hang", "uneven_end") in names(told(job, 200.0))
+    assert ("hang", "uneven_end") in names(reported(job, 200.0))
 
 
 def test_a_rank_that_is_not_seen_any_more_is_a_silence() -> None:
@@ -116,7 +116,7 @@ ECC = {"event": "cuda_error", "rank": 5, "message": "CUDA error: uncorrectable E
 
 def crashes(job: WatchedJob, seconds: float) -> list[tuple[int, ...]]:
     """Return the ranks of what logs report as a crash."""
-    return [one.ranks for one in told(job, seconds) if one.detector == "failure_logged"]
+    return [one.ranks for one in reported(job, seconds) if one.detector == "failure_logged"]
 
 
 @pytest.mark.parametrize("words", [WATCHDOG, BUS, ECC])
@@ -169,7 +169,7 @@ def test_a_failure_without_a_word_is_told_once() -> None:
     """A launcher's line may say nothing but its kind: the symptom's sentence does not say the kind twice."""
     job = WatchedJob(stopped_at=100.0)
     job.extra.append((101.0, "n1", log_event(101.0, "torchrun_failure", rank=5, exit_code=1)))
-    (found,) = [one for one in told(job, 125.0) if one.kind == "crash"]
+    (found,) = [one for one in reported(job, 125.0) if one.kind == "crash"]
 
     assert found.text == "the log of rank 5 reports torchrun_failure"
 
@@ -180,7 +180,7 @@ def test_an_exception_that_the_job_survives_is_none() -> None:
     going_on, stuck = WatchedJob(extra=[line]), WatchedJob(extra=[line], stopped_at=100.0)
 
     assert first_symptom(going_on, 600.0) is None
-    assert ("crash", "failure_logged") in names(told(stuck, 125.0))
+    assert ("crash", "failure_logged") in names(reported(stuck, 125.0))
 
 
 def test_an_exception_in_a_job_without_steps_is_one_where_a_rank_ends() -> None:
@@ -190,7 +190,7 @@ def test_an_exception_in_a_job_without_steps_is_one_where_a_rank_ends() -> None:
     ended = WatchedJob(reporters=(), extra=[line], ended={0: (101.0, 1, None)})
 
     assert first_symptom(going_on, 300.0) is None
-    assert ("crash", "failure_logged") in names(told(ended, 125.0))
+    assert ("crash", "failure_logged") in names(reported(ended, 125.0))
 
 
 @pytest.mark.parametrize(("code", "opens"), [(0, False), (1, True)])
@@ -199,14 +199,14 @@ def test_what_is_logged_after_a_good_end_is_another_programs(code: int, opens: b
     line = (180.0, "n0", log_event(180.0, "torchrun_failure", message="ValueError: no table"))
     job = WatchedJob(extra=[line], ended=dict.fromkeys(range(8), (100.0, code, None)), stopped_at=100.0)
 
-    assert ("failure_logged" in {one.detector for one in told(job, 190.0)}) is opens
+    assert ("failure_logged" in {one.detector for one in reported(job, 190.0)}) is opens
 
 
 def test_a_traceback_that_was_cut_before_its_last_line_opens_nothing() -> None:
     """torchrun prints one when it is asked to stop."""
     line = (100.0, "n0", log_event(100.0, text="cut traceback"))
 
-    assert "failure_logged" not in {one.detector for one in told(WatchedJob(extra=[line], stopped_at=100.0), 125.0)}
+    assert "failure_logged" not in {one.detector for one in reported(WatchedJob(extra=[line], stopped_at=100.0), 125.0)}
 
 
 @pytest.mark.parametrize("phase", [0.5, 5.0, 10.0, 19.5])

@@ -86,12 +86,12 @@ def test_a_rank_that_dies_by_itself_is_a_crash(name: str) -> None:
 
 def test_the_launchers_word_decides_where_the_ends_do_not() -> None:
     """All ranks lost a peer, and their launcher reports that it was told to stop before that."""
-    silent, told = all_by((1, None)), all_by((1, None))
-    told.extra = [(101.0, "n0", log_event(99.5, "terminated", signal=15))]
+    silent, reported = all_by((1, None)), all_by((1, None))
+    reported.extra = [(101.0, "n0", log_event(99.5, "terminated", signal=15))]
     late = all_by((1, None), r3=(-1.8, 1, None))
     late.extra = [(101.0, "n0", log_event(100.0, "terminated", signal=15))]
 
-    views = [watched(job, 125.0) for job in (silent, told, late)]
+    views = [watched(job, 125.0) for job in (silent, reported, late)]
     assert [bool(find_symptoms(view, START + 125.0)) for view in views] == [True, False, True]
 
 

@@ -273,12 +273,12 @@ def test_an_alarm_that_passed_while_the_engine_was_down_is_over_with_the_next(da
         for kind, over_at in (("clock", None), ("coverage", START)):
             session.add(AlarmRow(kind=kind, job=None, text="off", nodes=["n1"], raised_at=START, over_at=over_at))
     state = resume_engine(database, load(), START + 60, lambda: None).state
-    told = [
+    reported = [
         alarm
         for looks in range(8)
         for alarm in state.fleet.look(state.jobs, state.nodes, START + 60 + 10 * looks).alarms
     ]
-    assert [(alarm.kind, alarm.raised) for alarm in told] == [("clock", False)]
+    assert [(alarm.kind, alarm.raised) for alarm in reported] == [("clock", False)]
 
 
 # --- the site's table

@@ -52,10 +52,10 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-@pytest.mark.parametrize("told", ["each step", "newest alone"])
-def test_a_job_with_reasons_of_its_own_is_not_slow(name: str, told: str) -> None:
+@pytest.mark.parametrize("reported", ["each step", "newest alone"])
+def test_a_job_with_reasons_of_its_own_is_not_slow(name: str, reported: str) -> None:
     """Pauses, compilation, growth in small stages, less than two minutes of other work, and noise that wanders."""
-    change = newest_alone if told == "newest alone" else None
+    change = newest_alone if reported == "newest alone" else None
 
     assert shown(WatchedJob(nodes=1, law=HEALTHY[name](), seed=5), 7_200.0, change) == []
 

@@ -65,12 +65,12 @@ def test_a_view_knows_who_runs_where_and_how_far() -> None:
 def test_a_node_tells_how_it_fares() -> None:
     """Coverage says which collectors work, stacks and answers when they came, the batches how far its clock is ahead."""
     reports = (CollectorReport(name="stacks", records=3), CollectorReport(name="ras", failures=1))
-    told = (
+    reported = (
         Coverage(collectors=reports, at=START + 52.0),
         StackDump(at=START + 51.0, rank=0),
         CommandResult(command="c", at=START + 52.0),
     )
-    view = feed(JobView("run", 0), [batch(10.0, ahead=2.5), batch(50.0, *told, ahead=2.5)])
+    view = feed(JobView("run", 0), [batch(10.0, ahead=2.5), batch(50.0, *reported, ahead=2.5)])
     node = view.nodes["n0"]
 
     assert (node.working, node.failing) == ({"stacks"}, {"ras"})
@@ -143,8 +143,8 @@ def test_a_job_that_does_two_more_steps_moves_again() -> None:
     view = watched(job, 110.0)
 
     assert ended_because(view, incident(105.0, last_step=98), START + 110.0) is None
-    told = ended_because(watched(job, 130.0, view, since=110.0), incident(105.0, last_step=98), START + 130.0)
-    assert numbers_in(told) == [118]
+    reported = ended_because(watched(job, 130.0, view, since=110.0), incident(105.0, last_step=98), START + 130.0)
+    assert numbers_in(reported) == [118]
 
 
 def test_a_hang_that_lasts_is_not_over() -> None:
@@ -193,8 +193,8 @@ def test_a_job_that_has_ended_has_no_incident() -> None:
     ended[3] = (99.0, 1, None)
     view = watched(WatchedJob(ended=ended, stopped_at=99.0), 110.0)
 
-    told = ended_because(view, incident(100.0), START + 110.0)
-    assert numbers_in(told) == [8, 7, 15, 1, 1]
+    reported = ended_because(view, incident(100.0), START + 110.0)
+    assert numbers_in(reported) == [8, 7, 15, 1, 1]
     assert ended_because(watched(WatchedJob(ended={3: (99.0, 1, None)}), 98.0), incident(90.0), START + 98.0) is None
 
 
@@ -234,7 +234,7 @@ def story(seed: int) -> tuple[list[Received], float]:
     return list(job.batches(0.0, 200.0)), START + 200.0
 
 
-def told(view: JobView, now: float) -> list[dict[str, object]]:
+def reported(view: JobView, now: float) -> list[dict[str, object]]:
     """What a view says, as plain values, instants rounded to a tenth: clocks are known that well."""
     found = msgspec.to_builtins(find_symptoms(view, now))
     return [{**one, "at": round(one["at"], 1)} for one in found]
@@ -252,7 +252,7 @@ def test_batches_that_come_twice_or_late_change_nothing(seed: int, order: random
         if order.random() < 0.3:
             mixed.append(order.choice(mixed))
 
-    assert told(feed(JobView("run", 0), mixed), now) == told(feed(JobView("run", 0), batches), now)
+    assert reported(feed(JobView("run", 0), mixed), now) == reported(feed(JobView("run", 0), batches), now)
 
 
 @settings(max_examples=40)
@@ -270,7 +270,7 @@ def test_other_names_of_nodes_are_only_other_names(seed: int) -> None:
         )
 
     others = [replace(one, node=names[one.node], records=tuple(map(renamed, one.records))) for one in batches]
-    found, expected = told(feed(JobView("run", 0), others), now), told(feed(JobView("run", 0), batches), now)
+    found, expected = reported(feed(JobView("run", 0), others), now), reported(feed(JobView("run", 0), batches), now)
 
     def plain(symptom: dict[str, object]) -> dict[str, object]:
         text = str(symptom["text"])

@@ -196,16 +196,16 @@ def test_the_directory_confirms_in_the_engine() -> None:
         (node, Placement(job="run", attempt=1, ranks=Members.of(ranks), pids=ranks, world_size=6))
         for node, ranks in NODES.items()
     ]
-    told = [(1.0, node, placement) for node, placement in places]
-    told += [
+    reported = [(1.0, node, placement) for node, placement in places]
+    reported += [
         (at, node, placement)
         for at in (100.0, 130.0)
         for node, placement in [*places, ("late", placed("late", "rollout"))]
     ]
     said = RoleState(job="run", attempt=1, role="rollout", instance="0", node="late", at=110.0)
-    told.append((120.0, directory_sender("run"), said))  # type: ignore[arg-type]
+    reported.append((120.0, directory_sender("run"), said))  # type: ignore[arg-type]
     inside = []
-    for sequence, (at, node, record) in enumerate(sorted(told, key=lambda one: one[0]), 1):
+    for sequence, (at, node, record) in enumerate(sorted(reported, key=lambda one: one[0]), 1):
         observe_batch(
             state, Received(sequence=sequence, received_at=1e9 + at, sent_at=1e9 + at, node=node, records=(record,))
         )

@@ -70,7 +70,7 @@ class Engine:
             self.seen.append(one.cut.seen)
             self.give(Judged(incident=one.incident, cut=one.cut, verdict=self.verdict), at)
 
-    def told(self, stops: Sequence[tuple[float, float]]) -> list[float | None]:
+    def reported(self, stops: Sequence[tuple[float, float]]) -> list[float | None]:
         """Return after how many seconds each stop was told, None where it was not."""
         return [
             next((at - begin for at in self.opened if begin <= at <= begin + seconds + 15.0), None)
@@ -116,8 +116,8 @@ def test_a_standstill_that_recovers_is_told_every_time(stops: list[tuple[float, 
     """The fifth of fifty seconds as the first: in 35 s, whether or not a verdict explains it."""
     engine = Engine(verdict).run(WatchedJob(law=stopped(stops)), 0.0, stops[-1][0] + stops[-1][1] + 100.0)
 
-    told = engine.told(stops)
-    assert all(after is not None and after <= 40.0 for after in told), told
+    reported = engine.reported(stops)
+    assert all(after is not None and after <= 40.0 for after in reported), reported
     assert len(engine.opened) == len(engine.closed) == len(stops)
 
 
@@ -137,7 +137,7 @@ def test_short_stalls_of_a_fault_do_not_hide_its_long_ones(seed: int) -> None:
     stops = apart(200.0, [min(300.0, 3.0 + noise.expovariate(1.0 / 18.0)) for _ in range(60)], between=97.0)
     engine = Engine().run(WatchedJob(nodes=1, ranks_a_node=2, law=stopped(stops), seed=seed), 0.0, stops[-1][0] + 400.0)
 
-    long = [seen for (_, seconds), seen in zip(stops, engine.told(stops), strict=True) if seconds >= 30.0]
+    long = [seen for (_, seconds), seen in zip(stops, engine.reported(stops), strict=True) if seconds >= 30.0]
     assert len(long) == 18
     assert None not in long
 
@@ -201,7 +201,7 @@ def test_a_span_without_an_agent_is_nobodys_standstill() -> None:
     engine = Engine()
     for begin in (300.0, 1_500.0, 2_700.0):
         engine.run(job, begin - 300.0 if begin == 300.0 else begin - 600.0, begin)
-        job.told.clear()  # its log is read from where the job is now
+        job.reported.clear()  # its log is read from where the job is now
         job.done.clear()
         job.step += 600
         job.next_at = begin + 600.0
@@ -234,14 +234,18 @@ class WithStates(WatchedJob):
 
     def batch(self, number: int, at: float) -> Received:
         """One node's batch without what is said of the rank elsewhere."""
-        told = super().batch(number, at)
+        reported = super().batch(number, at)
         given = {row.rank for when, _, row in self.extra if when <= at + 60.0 and when >= at - 60.0}
         kept = tuple(
-            one for one in told.records
+            one for one in reported.records
             if not (isinstance(one, ProcessState) and one.rank in given and one.state == "R" and one.cpu_seconds is None)
         )  # fmt: skip
         return Received(
-            sequence=told.sequence, received_at=told.received_at, node=told.node, records=kept, sent_at=told.sent_at
+            sequence=reported.sequence,
+            received_at=reported.received_at,
+            node=reported.node,
+            records=kept,
+            sent_at=reported.sent_at,
         )
 
 

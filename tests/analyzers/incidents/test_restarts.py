@@ -48,13 +48,13 @@ def played(job: WatchedJob, until: float = 200.0, seconds_between: float = 4.0) 
     batches = [job.batch(0, at) for at in (*range(0, 100, 10), 102.0, *range(110, int(until), 10))]
     for batch in batches:
         for event, at in ((batch, batch.received_at), *_ticks(batch.received_at, seconds_between)):
-            told = step(state, event, at)[1]
+            reported = step(state, event, at)[1]
             for one in list(asked):
                 asked.remove(one)
                 verdict = Verdict(symptom="crash", cause="code", abstained=False, attempt=one.attempt)
-                told += step(state, Judged(incident=one.incident, cut=one.cut, verdict=verdict), at)[1]
-            asked += [one for one in told if isinstance(one, Judge)]
-            said += told
+                reported += step(state, Judged(incident=one.incident, cut=one.cut, verdict=verdict), at)[1]
+            asked += [one for one in reported if isinstance(one, Judge)]
+            said += reported
     return said
 
 
@@ -86,9 +86,9 @@ def test_a_later_attempt_without_the_jobs_nodes_is_no_restart(node: str, closes:
     job = WatchedJob(nodes=1, stopped_at=99.0)
     state, said = EngineState(load()), list[EngineInstruction]()
     for at in range(0, 500, 10):
-        told = list[EngineInstruction]()
+        reported = list[EngineInstruction]()
         if at <= 120:
-            told = step(state, job.batch(0, float(at)), START + at)[1]
+            reported = step(state, job.batch(0, float(at)), START + at)[1]
         elif at >= 200:
             placed = Placement(
                 job="run", attempt=9, at=START + at, ranks=Members.of(range(4)), nodes=(node,) * 4,
@@ -96,12 +96,12 @@ def test_a_later_attempt_without_the_jobs_nodes_is_no_restart(node: str, closes:
             )  # fmt: skip
             done = step_record([(at - 100, START + at)], 0, "plain", at=START + at, attempt=9)
             more = {"sequence": 10_000 + at, "received_at": START + at, "sent_at": START + at}
-            told = step(state, Received(node=node, records=(placed, done), **more), START + at)[1]  # type: ignore[arg-type]
-        told += step(state, EngineTick(), START + at + 4.0)[1]
-        for one in [one for one in told if isinstance(one, Judge)]:
+            reported = step(state, Received(node=node, records=(placed, done), **more), START + at)[1]  # type: ignore[arg-type]
+        reported += step(state, EngineTick(), START + at + 4.0)[1]
+        for one in [one for one in reported if isinstance(one, Judge)]:
             verdict = Verdict(symptom="crash", cause="code", abstained=False, attempt=one.attempt)
-            told += step(state, Judged(incident=one.incident, cut=one.cut, verdict=verdict), START + at + 4.0)[1]
-        said += told
+            reported += step(state, Judged(incident=one.incident, cut=one.cut, verdict=verdict), START + at + 4.0)[1]
+        said += reported
 
     assert state.jobs["run", 9].newest_step is not None
     assert [attempt for _, attempt in opened(said)] == [0]

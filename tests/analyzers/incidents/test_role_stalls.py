@@ -58,12 +58,14 @@ def batch(node: str, at: float, stepping_until: float, ended: dict[tuple[str, in
 def said(says: Says, at: float) -> Iterator[RoleState]:
     """Yield what the directory reports at an instant."""
     for role, rank in SEATS:
-        told = says(role, rank, at)
-        if told is not None:
-            instants = {name: START + told.pop(name) for name in ("phase_since", "waiting_since") if name in told}
+        reported = says(role, rank, at)
+        if reported is not None:
+            instants = {
+                name: START + reported.pop(name) for name in ("phase_since", "waiting_since") if name in reported
+            }
             yield RoleState(
                 source=DIRECTORY, job="rl", role=role, instance=str(rank), at=START + at, state="serving", epoch=1,
-                node="elsewhere", **{"renewed_at": START + at, **instants, **told},
+                node="elsewhere", **{"renewed_at": START + at, **instants, **reported},
             )  # fmt: skip
 
 
@@ -105,11 +107,11 @@ def tool_call(role: str, rank: int, at: float) -> dict[str, Any]:
 
 def dead_engine(role: str, rank: int, at: float) -> dict[str, Any]:
     """Rollout 2 is heard and has work, and generates nothing; the others go on."""
-    told = tool_call(role, rank, min(at, TRAINED_SECONDS))
+    reported = tool_call(role, rank, min(at, TRAINED_SECONDS))
     if role == "rollout":
         moved = min(at, TRAINED_SECONDS) if rank == 2 else at
         return {"phase": "generate", "phase_since": moved, "requests_running": 1, "tokens_total": int(100 * moved)}
-    return {**told, "phase_since": at, "steps_total": int(at // 2)}
+    return {**reported, "phase_since": at, "steps_total": int(at // 2)}
 
 
 def test_a_tool_call_of_minutes_is_no_hang() -> None:
@@ -129,10 +131,10 @@ def test_trainers_that_stand_in_their_training_phase_are_a_hang() -> None:
     """Its silence counts from where the phase began, by the job's own rhythm."""
 
     def train(role: str, rank: int, at: float) -> dict[str, Any]:
-        told = tool_call(role, rank, at)
+        reported = tool_call(role, rank, at)
         if role == "trainer" and at > TRAINED_SECONDS + 100.0:
             return {"phase": "train", "phase_since": TRAINED_SECONDS + 95.0, "steps_total": 150}
-        return told
+        return reported
 
     found = {symptom.detector: at for at, symptom in watched(TRAINED_SECONDS + 200.0, train)[1]}
     assert set(found) == {"no_progress"}
@@ -204,17 +206,17 @@ def test_a_tool_that_hangs_is_named_by_its_own_past() -> None:
     """It rested for as long as the incident's records reach back: what it did before is in the incident's context."""
 
     def hung(role: str, rank: int, at: float) -> dict[str, Any]:
-        told = tool_call(role, rank, at)
+        reported = tool_call(role, rank, at)
         if role == "tool":
             return {"phase": "serve", "requests_running": 4, "steps_total": int(min(at, TRAINED_SECONDS))}
         if role == "rollout" and at > TRAINED_SECONDS:
-            return told | {
+            return reported | {
                 "phase": "tool",
                 "waiting_for": "tool",
                 "waiting_since": TRAINED_SECONDS,
                 "requests_running": 1,
             }
-        return told
+        return reported
 
     decided = [one for _, one in rerun_engine(log(hung, TRAINED_SECONDS + 300.0, TRAINED_SECONDS), load())]
     (opened,) = [one for one in decided if isinstance(one, Open)]
@@ -228,12 +230,12 @@ def test_a_stall_that_began_during_another_is_not_lost() -> None:
     """Rollout 2 rests until rollout 3 has rested for a while: when its incident closes, another opens for rollout 3."""
 
     def two(role: str, rank: int, at: float) -> dict[str, Any]:
-        told = dead_engine(role, rank, at)
+        reported = dead_engine(role, rank, at)
         still = {2: (300.0, 520.0), 3: (480.0, 1e9)}.get(rank) if role == "rollout" else None
         if still is not None:
             moved = min(at, still[0]) if at < still[1] else at
-            told |= {"tokens_total": int(100 * moved), "phase_since": moved}
-        return told
+            reported |= {"tokens_total": int(100 * moved), "phase_since": moved}
+        return reported
 
     decided = [one for _, one in rerun_engine(log(two, 740.0, 1e9), load())]
     opened = [one.incident.symptoms[0] for one in decided if isinstance(one, Open)]
@@ -243,15 +245,15 @@ def test_a_stall_that_began_during_another_is_not_lost() -> None:
     ]
 
 
-@pytest.mark.parametrize(("sender", "told"), [("rl", 1), ("other", 0), ("n0", 0)])
-def test_only_the_directory_of_a_job_speaks_in_its_name(sender: str, told: int) -> None:
+@pytest.mark.parametrize(("sender", "reported"), [("rl", 1), ("other", 0), ("n0", 0)])
+def test_only_the_directory_of_a_job_speaks_in_its_name(sender: str, reported: int) -> None:
     """Another job's directory, and an agent that takes its name, are not heard; and a directory is no node."""
     state = EngineState(load())
     name = sender if sender == "n0" else directory_sender(sender)
     readings = tuple(said(tool_call, 10.0))
     observe_batch(state, Received(sequence=1, received_at=START + 10.0, node=name, records=readings))
     heard = state.roles["rl"].instances() if "rl" in state.roles else {}
-    assert len(heard) == told * len(SEATS)
+    assert len(heard) == reported * len(SEATS)
     assert set(state.nodes) == ({"n0"} if sender == "n0" else set())
 
 

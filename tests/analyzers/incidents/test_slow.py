@@ -153,10 +153,10 @@ HEALTHY: dict[str, Law] = {
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-@pytest.mark.parametrize("told", ["each step", "newest alone"])
-def test_a_healthy_job_is_not_slow(name: str, told: str) -> None:
+@pytest.mark.parametrize("reported", ["each step", "newest alone"])
+def test_a_healthy_job_is_not_slow(name: str, reported: str) -> None:
     """Two hours of steps with their noise, pauses and growth open nothing, however its log is read."""
-    change = newest_alone if told == "newest alone" else None
+    change = newest_alone if reported == "newest alone" else None
 
     assert shown(WatchedJob(nodes=1, law=HEALTHY[name], seed=3), 7_200.0, change) == []
 
@@ -285,8 +285,10 @@ def test_a_slow_job_that_stops_has_an_incident_of_its_stop() -> None:
     """A hang is asked about and judged at once: the slowdown that was open gives way to it."""
     done = instructions(WatchedJob(law=slower(1.3), stopped_at=2_000.0), 2_200.0)
 
-    told = [(type(one).__name__, getattr(one, "incident", None)) for _, one in done if isinstance(one, Open | Close)]
-    assert [name for name, _ in told] == ["Open", "Close", "Open"]
+    reported = [
+        (type(one).__name__, getattr(one, "incident", None)) for _, one in done if isinstance(one, Open | Close)
+    ]
+    assert [name for name, _ in reported] == ["Open", "Close", "Open"]
     kinds = [one.incident.kind for _, one in done if isinstance(one, Open)]
     assert kinds == ["slow", "hang"]
     opened_at = [at for at, one in done if isinstance(one, Open)]

@@ -23,10 +23,10 @@ def opened_and_closed(job: WatchedJob, seconds: float) -> list[tuple[float, str]
                 found.append((round(at - START), type(one).__name__))
 
     for batch in job.batches(0.0, seconds):
-        state, told = step(state, batch, batch.received_at)
-        note(batch.received_at, told)
-        state, told = step(state, EngineTick(), batch.received_at + 1.0)
-        note(batch.received_at + 1.0, told)
+        state, reported = step(state, batch, batch.received_at)
+        note(batch.received_at, reported)
+        state, reported = step(state, EngineTick(), batch.received_at + 1.0)
+        note(batch.received_at + 1.0, reported)
     return found
 
 
@@ -53,9 +53,9 @@ class Unnumbered(WatchedJob):
 
     def batch(self, number: int, at: float) -> Received:
         """One node's batch."""
-        told = super().batch(number, at)
-        steps = (replace(one, attempt=None) if isinstance(one, Steps) else one for one in told.records)
-        return replace(told, records=tuple(steps))
+        reported = super().batch(number, at)
+        steps = (replace(one, attempt=None) if isinstance(one, Steps) else one for one in reported.records)
+        return replace(reported, records=tuple(steps))
 
 
 def test_a_hang_that_is_told_with_and_without_a_number_is_one_incident() -> None:

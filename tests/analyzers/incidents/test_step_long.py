@@ -43,8 +43,8 @@ class Fleet:
                 self._step(engine.step(self.state, EngineTick(), at)[1], at)
 
     def _take(self, node: str, at: float) -> None:
-        told = KernelEvent(node=node, at=at, event="link_up", text=f"at {at}", source="kmsg")
-        records: list[Record] = [told]
+        reported = KernelEvent(node=node, at=at, event="link_up", text=f"at {at}", source="kmsg")
+        records: list[Record] = [reported]
         if node in self.placed:
             ranks = Members.of([self.placed[node]])
             records.append(Placement(node=node, at=at, job="llama", attempt=1, ranks=ranks, nodes=(node,)))

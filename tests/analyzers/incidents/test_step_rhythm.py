@@ -163,8 +163,8 @@ def test_a_loss_without_stamps_is_nan_from_its_first_step_on() -> None:
         rows = [(step, math.nan) for step in steps]
         losses = [math.nan if step in odd else 1.0 for step in steps]
         at = START + 10.0 * number
-        told = step_record(rows, at=at, loss=losses, nan=[int(step in odd) for step in steps])
-        batch = Received(sequence=number + 1, received_at=at, node="n0", records=(told,), sent_at=at)
+        reported = step_record(rows, at=at, loss=losses, nan=[int(step in odd) for step in steps])
+        batch = Received(sequence=number + 1, received_at=at, node="n0", records=(reported,), sent_at=at)
         view.take(batch, batch.records)
 
     found = view.progress.trouble()

@@ -65,7 +65,7 @@ def said(spans: Sequence[Sequence[Span]], late: Sequence[float], phases: Sequenc
     return shown, named
 
 
-def told(spans: Sequence[Sequence[Span]], phase: float) -> list[tuple[float, tuple[int, ...]]]:
+def reported(spans: Sequence[Sequence[Span]], phase: float) -> list[tuple[float, tuple[int, ...]]]:
     """Return when which ranks of one node are told, where its agent reads as it does: states each ten seconds, stops sooner."""
     view, found = JobView("run", 0, load()), list[tuple[float, tuple[int, ...]]]()
     stopped, told_at = dict.fromkeys(range(len(spans)), False), dict.fromkeys(range(len(spans)), 0.0)
@@ -96,7 +96,7 @@ def test_a_stop_of_half_a_minute_is_told_while_there_is_time_to_look(begins: int
     """Of one rank beside others of its node; a look at the stacks and a verdict take seven seconds more."""
     spans: list[list[Span]] = [[], [(float(begins), begins + 30.0)], []]
 
-    found = told(spans, phase)
+    found = reported(spans, phase)
 
     assert {ranks for _, ranks in found} == {(1,)}
     assert found[0][0] <= begins + 25.0
@@ -114,7 +114,7 @@ def test_a_job_of_one_node_that_its_owner_stops_and_continues_names_nobody(seed:
             spans[rank].append((at + noise.uniform(0.0, 0.9), end + noise.uniform(0.0, 0.9)))
         at = end + noise.uniform(1.0, 9.0)
 
-    assert told(spans, noise.uniform(0.0, 0.9)) == []
+    assert reported(spans, noise.uniform(0.0, 0.9)) == []
 
 
 @pytest.mark.parametrize(("late", "phase"), [(0.0, 0.0), (14.0, 4.0), (22.0, 9.0), (45.0, 4.0)])

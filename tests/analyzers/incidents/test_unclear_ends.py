@@ -29,7 +29,7 @@ def left(code: int = 1, apart: float = 0.1, **others: int) -> WatchedJob:
     return WatchedJob(ended={rank: (100.0 + rank * apart, codes[rank], None) for rank in codes}, reporters=())
 
 
-def told(
+def reported(
     job: WatchedJob, seconds: float, verdict: Callable[[float], Verdict] = lambda _now: DATA, judged_at: float = 0.0
 ) -> list[EngineInstruction]:
     """Return what the engine does. ``verdict``: of each judgement, which ends at ``judged_at`` or later."""
@@ -57,7 +57,7 @@ def crash_of_nobody_from(before: Verdict, at: float) -> Callable[[float], Verdic
 
 def ending(job: WatchedJob) -> str:
     """Return how the job ended that did not die by itself, in the words of its closed incident."""
-    (closed,) = (one for one in told(job, 190.0) if isinstance(one, Close))
+    (closed,) = (one for one in reported(job, 190.0) if isinstance(one, Close))
     return closed.ended
 
 
@@ -91,7 +91,7 @@ def test_the_end_of_a_hang_by_a_person_leaves_its_verdict() -> None:
     stands = replace(
         DATA, cause="machine", culprits=(Culprit(root="r1", kind="node", id="n0", ranks=(3,), probability=0.9),)
     )
-    said = told(job, 190.0, crash_of_nobody_from(stands, START + 100.0))
+    said = reported(job, 190.0, crash_of_nobody_from(stands, START + 100.0))
 
     assert [one.verdict.symptom for one in said if isinstance(one, Publish)] == ["hang"]
     assert [bool(one.ended) for one in said if isinstance(one, Close)] == [True]
@@ -135,7 +135,7 @@ def test_a_part_of_a_job_that_leaves_together_died() -> None:
     job = left()
     job.world = 12
 
-    assert {one.ended for one in told(job, 190.0) if isinstance(one, Close)} <= {""}
+    assert {one.ended for one in reported(job, 190.0) if isinstance(one, Close)} <= {""}
 
 
 def missed(at: float = 100.0, lives: bool = True) -> WatchedJob:
@@ -176,7 +176,7 @@ def test_a_rank_that_is_found_again_closes_its_crash() -> None:
     job = missed(lives=False)
     alive = ProcessState(job="run", attempt=0, rank=3, pid=103, state="S", at=START + 135.0, started_at=START - 60.0)
     job.extra = [(136.0, "n0", alive)]
-    said = told(job, 160.0)
+    said = reported(job, 160.0)
 
     opened = [one for one in said if isinstance(one, Open)]
     closed = [one for one in said if isinstance(one, Close)]
@@ -190,7 +190,7 @@ def test_a_rank_that_is_started_again_is_not_found_again() -> None:
     other = ProcessState(job="run", attempt=0, rank=3, pid=303, state="S", at=START + 125.0, started_at=START + 120.0)
     job.extra = [(126.0, "n0", other)]
 
-    assert not any(isinstance(one, Close) for one in told(job, 135.0, judged_at=1_000.0))
+    assert not any(isinstance(one, Close) for one in reported(job, 135.0, judged_at=1_000.0))
 
 
 @pytest.mark.parametrize("stopped", [True, False])
@@ -198,7 +198,7 @@ def test_a_word_that_comes_during_a_judgement_goes_before_it(stopped: bool) -> N
     """A save was cut short by Ctrl-C: what the ranks did then is no cause."""
     job = WatchedJob(stopped_at=80.0, ended=dict.fromkeys(range(8), (116.0, 1, None)) if stopped else {})
     job.extra = [(118.0, "n0", log_event(109.5, "terminated", signal=2))] if stopped else []
-    said = told(job, 150.0, judged_at=119.0)
+    said = reported(job, 150.0, judged_at=119.0)
 
     assert any(isinstance(one, Open) for one in said)
     assert any(isinstance(one, Publish) for one in said) is not stopped

@@ -29,12 +29,12 @@ def other_job(ended_at: float, code: int = 0) -> list[tuple[float, str, Record]]
 
 
 @pytest.mark.parametrize(
-    ("ended_at", "told"),
+    ("ended_at", "reported"),
     [(40.0, True), (95.0, False), (150.0, False)],
     ids=["ended before", "its last words may come", "runs, too"],
 )
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_line_of_no_job_is_of_the_only_one_that_runs(ended_at: float, told: bool, code: int) -> None:
+def test_a_line_of_no_job_is_of_the_only_one_that_runs(ended_at: float, reported: bool, code: int) -> None:
     """Another job on the node has ended before, well or badly: the line is not its. While both write it may be either's."""
     line = replace(log_event(101.0, exception="ValueError", message="no token"), job=None, attempt=None)
     job = WatchedJob(nodes=1, stopped_at=100.0, ended={2: (102.0, 1, None)})
@@ -42,7 +42,7 @@ def test_a_line_of_no_job_is_of_the_only_one_that_runs(ended_at: float, told: bo
     engine = Engine().run(job, 0.0, 135.0)
 
     shown = find_symptoms(engine.state.jobs["run", 0], START + 135.0)
-    assert ("failure_logged" in {one.detector for one in shown}) is told
+    assert ("failure_logged" in {one.detector for one in shown}) is reported
     assert engine.state.jobs["other", 0].logged.entries == []
 
 

@@ -58,15 +58,15 @@ def test_a_hang_is_judged_as_if_the_clocks_agreed(node: str, ahead: float) -> No
     for hang in (Hang(), Hang(state="T"), Hang(stands=(inside("write", "save_checkpoint"),))):
         records = hang.records()
         expected = to_json(verdict(records))
-        told = skewed(records, **{node.replace("-", "_"): ahead})
-        assert to_json(verdict(told, offsets={node: ahead})) == expected
+        reported = skewed(records, **{node.replace("-", "_"): ahead})
+        assert to_json(verdict(reported, offsets={node: ahead})) == expected
 
 
 def test_a_skew_that_nobody_corrects_hides_the_culprit() -> None:
     """The control: a look that seems half a minute old is not of the hang, and then nobody knows where the rank stands."""
-    told = skewed(Hang().records(), gpu_2=-2 * SKEW)
-    assert verdict(told).action.kind != "evict"
-    assert verdict(told, offsets={"gpu-2": -2 * SKEW}).action.kind == "evict"
+    reported = skewed(Hang().records(), gpu_2=-2 * SKEW)
+    assert verdict(reported).action.kind != "evict"
+    assert verdict(reported, offsets={"gpu-2": -2 * SKEW}).action.kind == "evict"
 
 
 def test_deaths_are_ordered_by_one_clock() -> None:
@@ -78,10 +78,10 @@ def test_deaths_are_ordered_by_one_clock() -> None:
         )  # fmt: skip
 
     ends = [end(2, 100.0), *(end(rank, 115.0 + rank) for rank in (0, 1, 3))]
-    told = skewed(list(ends), gpu_2=SKEW)
+    reported = skewed(list(ends), gpu_2=SKEW)
     assert named(verdict(ends)) == [2]
-    assert named(verdict(told)) == []
-    assert to_json(verdict(told, offsets={"gpu-2": SKEW})) == to_json(verdict(ends))
+    assert named(verdict(reported)) == []
+    assert to_json(verdict(reported, offsets={"gpu-2": SKEW})) == to_json(verdict(ends))
 
 
 def test_a_failure_in_a_log_keeps_its_place_in_the_story() -> None:
@@ -94,9 +94,9 @@ def test_a_failure_in_a_log_keeps_its_place_in_the_story() -> None:
         )  # fmt: skip
 
     events = [raised(1, 100.0, "ValueError"), raised(3, 104.0, "KeyError")]
-    told = skewed(list(events), gpu_1=SKEW)
-    first = verdict(told).first_symptom
-    corrected = verdict(told, offsets={"gpu-1": SKEW}).first_symptom
+    reported = skewed(list(events), gpu_1=SKEW)
+    first = verdict(reported).first_symptom
+    corrected = verdict(reported, offsets={"gpu-1": SKEW}).first_symptom
     assert first is not None
     assert corrected is not None
     assert (first.text[:6], corrected.text[:6]) == ("rank 3", "rank 1")

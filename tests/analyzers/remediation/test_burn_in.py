@@ -17,7 +17,7 @@ from analyzers.remediation.node_history import (
     fault_probability,
     update_record,
 )
-from tests.analyzers.remediation.test_node_history import NOW, WEIGHTS, record_of, told
+from tests.analyzers.remediation.test_node_history import NOW, WEIGHTS, record_of, reported
 
 
 def hours(sentence: str | None) -> list[str]:
@@ -27,7 +27,7 @@ def hours(sentence: str | None) -> list[str]:
 
 def test_a_returned_node_burns_in() -> None:
     """A node that came back is fit after a day of good steps; idle hours do not count, and the sentence says how many did."""
-    out = told("named", "evicted", "cured")
+    out = reported("named", "evicted", "cured")
     back = update_record(out, NodeEvent(kind="returned"), NOW + HOUR_SECONDS, WEIGHTS)
 
     assert explain_unfit(NodeRecord(node="gpu-8"), NOW, WEIGHTS) is None
@@ -45,8 +45,8 @@ def test_a_returned_node_burns_in() -> None:
 
 def test_a_passed_check_ends_the_burn_in() -> None:
     """A check that passes, before the return or after it, makes good hours unnecessary."""
-    after = told("evicted", "returned", "probe_passed", each_seconds=60)
-    before = told("evicted", "probe_passed", "returned", each_seconds=60)
+    after = reported("evicted", "returned", "probe_passed", each_seconds=60)
+    before = reported("evicted", "probe_passed", "returned", each_seconds=60)
 
     assert explain_unfit(after, NOW, WEIGHTS) is None
     assert explain_unfit(before, NOW, WEIGHTS) is None
@@ -55,7 +55,7 @@ def test_a_passed_check_ends_the_burn_in() -> None:
 def test_trouble_begins_the_burn_in_anew() -> None:
     """A recurrence and trouble reset the good hours, the latter without moving the odds; a failed check takes the node out."""
     back = add_good_seconds(
-        told("evicted", "returned", each_seconds=60), 23 * HOUR_SECONDS, NOW + 23 * HOUR_SECONDS, WEIGHTS
+        reported("evicted", "returned", each_seconds=60), 23 * HOUR_SECONDS, NOW + 23 * HOUR_SECONDS, WEIGHTS
     )
     shaken = restart_hours(back, NOW + 23 * HOUR_SECONDS, "inc-1")
     again = update_record(back, NodeEvent(kind="recurred"), NOW + 23 * HOUR_SECONDS, WEIGHTS)
@@ -98,7 +98,7 @@ def test_good_hours_do_not_clear_an_offender() -> None:
     """A node that was evicted three times in a month is fit after a passed check only, until the month is over."""
     story: list[NodeEventKind] = ["evicted", "returned"]
     record = add_good_seconds(
-        told(*story * 3, each_seconds=HOUR_SECONDS), 99 * HOUR_SECONDS, NOW + 99 * HOUR_SECONDS, WEIGHTS
+        reported(*story * 3, each_seconds=HOUR_SECONDS), 99 * HOUR_SECONDS, NOW + 99 * HOUR_SECONDS, WEIGHTS
     )
 
     assert is_offender(record, NOW + 100 * HOUR_SECONDS, WEIGHTS)
@@ -113,7 +113,7 @@ def test_good_hours_do_not_clear_an_offender() -> None:
 @pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf])
 def test_seconds_that_cannot_be_are_not_counted(seconds: float) -> None:
     """Good time that is no number, or runs backwards, ends no burn-in."""
-    back = told("evicted", "returned", each_seconds=60)
+    back = reported("evicted", "returned", each_seconds=60)
 
     assert add_good_seconds(back, seconds, NOW + 60, WEIGHTS).burn_in == "burning_in"
     assert add_good_seconds(back, 99 * HOUR_SECONDS, NOW - HOUR_SECONDS, WEIGHTS) == back

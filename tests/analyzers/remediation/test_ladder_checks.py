@@ -172,4 +172,4 @@ def test_an_eviction_that_would_leave_too_few_is_a_persons(job: Job) -> None:
     job.care.turn()
 
     assert job.proposal() is None
-    assert ["the job needs 4" in why for why in job.told()] == [True]
+    assert ["the job needs 4" in why for why in job.reported()] == [True]

@@ -62,7 +62,7 @@ def record_of(*happened: tuple[NodeEvent, float]) -> NodeRecord:
     return record
 
 
-def told(*kinds: NodeEventKind, at: float = NOW, each_seconds: float = 0.0) -> NodeRecord:
+def reported(*kinds: NodeEventKind, at: float = NOW, each_seconds: float = 0.0) -> NodeRecord:
     """Tell of kinds alone, one after the other, the last of them at ``at``."""
     count = len(kinds)
     return record_of(
@@ -209,7 +209,7 @@ def test_memory_fades_to_the_prior(story: list[tuple[NodeEvent, float]]) -> None
 
 def test_a_half_life_halves() -> None:
     """After one half-life the log odds above the prior are half of what they were."""
-    record = told("probe_failed")
+    record = reported("probe_failed")
 
     def above(now: float) -> float:
         odds = fault_probability(record, now, WEIGHTS)
@@ -221,7 +221,7 @@ def test_a_half_life_halves() -> None:
 
 def test_a_clock_that_went_back_hurts_nothing() -> None:
     """An instant before the record's newest is answered as of the newest."""
-    record = told("probe_failed")
+    record = reported("probe_failed")
 
     assert fault_probability(record, NOW - 9 * DAY_SECONDS, WEIGHTS) == fault_probability(record, NOW, WEIGHTS)
 
@@ -239,8 +239,8 @@ def test_numbers_that_cannot_be_hurt_nothing(field: str, value: float, kind: Nod
 def test_repeat_offenders_are_few() -> None:
     """Of 63 nodes the three that were evicted most often are the offenders; a month later none is."""
     evicted: list[NodeEventKind] = ["evicted"]
-    nodes = [told(*evicted * (1 + number % 2), at=NOW - number) for number in range(60)]
-    repeated = [told("probe_failed", *evicted * count, each_seconds=3 * DAY_SECONDS) for count in (3, 4, 5)]
+    nodes = [reported(*evicted * (1 + number % 2), at=NOW - number) for number in range(60)]
+    repeated = [reported("probe_failed", *evicted * count, each_seconds=3 * DAY_SECONDS) for count in (3, 4, 5)]
     records = [replace(one, node=f"n{number:02}") for number, one in enumerate([*nodes, *repeated])]
 
     assert [record.node for record in records if is_offender(record, NOW, WEIGHTS)] == ["n60", "n61", "n62"]
@@ -249,10 +249,10 @@ def test_repeat_offenders_are_few() -> None:
 
 def test_the_past_of_a_node_moves_a_new_verdict_within_bounds() -> None:
     """An acquittal lowers the odds of the next verdict, cures raise them, ten times at most; a verdict alone moves nothing."""
-    acquitted, cured = told("named", "evicted", "not_cured"), told("named", "evicted", "cured")
-    offender = told(*("named", "recurred", "evicted", "cured") * 3)
+    acquitted, cured = reported("named", "evicted", "not_cured"), reported("named", "evicted", "cured")
+    offender = reported(*("named", "recurred", "evicted", "cured") * 3)
 
-    assert log_odds_shift(told("named", "evicted"), NOW, WEIGHTS) == 0.0
+    assert log_odds_shift(reported("named", "evicted"), NOW, WEIGHTS) == 0.0
     assert log_odds_shift(acquitted, NOW, WEIGHTS) == pytest.approx(
         -math.log(10)
     )  # 0.02 against 0.773 would be 39 times
@@ -264,7 +264,7 @@ def test_the_past_of_a_node_moves_a_new_verdict_within_bounds() -> None:
 
 def test_an_acquittal_takes_an_eviction_back() -> None:
     """Three evictions of which one was acquitted are two, and two make no offender."""
-    record = told("evicted", "evicted", "not_cured", "evicted", each_seconds=HOUR_SECONDS)
+    record = reported("evicted", "evicted", "not_cured", "evicted", each_seconds=HOUR_SECONDS)
 
     assert (len(record.evictions), record.acquittals) == (2, 1)
     assert not is_offender(record, NOW, WEIGHTS)

@@ -147,8 +147,8 @@ def test_a_large_job_with_many_named_is_planned() -> None:
 def test_the_packaged_table_is_whole() -> None:
     """The packaged table names every cost, without a problem, and what the code falls back to are its values."""
     table = load().table("plan")
-    told = {f"{key}_{name}" for name in ("seconds", "hours") for key in table[name]}
-    assert told | {"cures"} == set(Costs.__struct_fields__)
+    reported = {f"{key}_{name}" for name in ("seconds", "hours") for key in table[name]}
+    assert reported | {"cures"} == set(Costs.__struct_fields__)
     assert list(problems(table)) == []
     assert replace(COSTS, cures=Costs().cures) == Costs()
 

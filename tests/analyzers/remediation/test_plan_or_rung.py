@@ -232,9 +232,9 @@ def test_a_rung_counts_the_jobs_of_others() -> None:
 def test_a_replay_names_all_its_nodes_and_costs_nothing() -> None:
     """Holds on any of them keep it back, and there is no loss to compare."""
     rung = Rung(kind="replay", replay=replay_of(NODES, 1, 8), why="nothing explains it")
-    told = price(rung)
+    reported = price(rung)
 
-    assert (told.kind, told.nodes, told.expected_loss_gpu_hours) == ("replay", tuple(sorted(NODES)), None)
+    assert (reported.kind, reported.nodes, reported.expected_loss_gpu_hours) == ("replay", tuple(sorted(NODES)), None)
 
 
 REPLAY = replace(plan(), kind="replay", status="done", nodes=NODES, replay=replay_of(NODES, 1, 8))

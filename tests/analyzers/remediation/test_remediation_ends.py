@@ -205,8 +205,8 @@ def test_who_says_what_it_did_before_it_began_counts_as_having_begun() -> None:
     desk(Approve(id="rem-1", by="ann"))
     desk(Take(id="rem-1", by="slurm"))
 
-    told = desk(Fail(id="rem-1", by="slurm", token=1, reason="requeue", did={"gpu-3": "drained"}))
-    assert told == ["failed", "breaker_tripped"]
+    reported = desk(Fail(id="rem-1", by="slurm", token=1, reason="requeue", did={"gpu-3": "drained"}))
+    assert reported == ["failed", "breaker_tripped"]
     assert [(one.remediation, one.nodes) for one in desk.book.executions] == [("rem-1", ("gpu-3",))]
     assert (desk.one().began_at, desk.one().outcome) == (desk.now, "unknown")
 

@@ -244,8 +244,8 @@ def _hopeful(
     if not isinstance(event, messages.Fail) or row is None or row.began_at is not None or row.status != "failed":
         return after, said
     again = replace(row, status="approved")
-    told = AuditEntry(kind="remediation_released", by=event.by, remediation=row.id)
-    return replace(after, remediations=after.remediations | {row.id: again}), [Store(remediation=again), told]
+    reported = AuditEntry(kind="remediation_released", by=event.by, remediation=row.id)
+    return replace(after, remediations=after.remediations | {row.id: again}), [Store(remediation=again), reported]
 
 
 def _final(
@@ -256,8 +256,8 @@ def _final(
     if not isinstance(event, messages.Fail) or row is None or row.status != "approved":
         return after, said
     ended = replace(row, status="failed")
-    told = AuditEntry(kind="remediation_failed", by=event.by, remediation=row.id)
-    return replace(after, remediations=after.remediations | {row.id: ended}), [Store(remediation=ended), told]
+    reported = AuditEntry(kind="remediation_failed", by=event.by, remediation=row.id)
+    return replace(after, remediations=after.remediations | {row.id: ended}), [Store(remediation=ended), reported]
 
 
 def _uncounted(

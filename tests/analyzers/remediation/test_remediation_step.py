@@ -49,11 +49,11 @@ SHOWN = Tally(seen=40, right=40)
 
 def plan(id: str = "rem-1", **fields: Any) -> Remediation:
     """Return the plan to evict one node of the job."""
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "incident": "inc-1", "verdict_version": 2, "job": JOB, "attempt": 1, "kind": "evict", "nodes": ("gpu-3",),
         "fault_class": "stopped", "symptom": "hang", "probability": 0.95, "why": "it is stopped", "proposed_at": 0.0,
     }  # fmt: skip
-    return Remediation(id=id, **(told | fields))
+    return Remediation(id=id, **(reported | fields))
 
 
 def facts(**fields: Any) -> FleetFacts:
@@ -68,15 +68,15 @@ class Desk:
     def __init__(self, *rules: Rule, limits: Limits | None = None, **given: Any) -> None:
         self.book = RemediationState(policy=Policy(rules=rules, limits=limits or Limits()), facts=facts(), **given)
         self.now = 1_000.0
-        self.told: list[AuditEntry] = []
+        self.reported: list[AuditEntry] = []
 
     def __call__(self, event: RemediationEvent, *, later: float = 1.0) -> list[str]:
         """Let an event happen some seconds later and return the kinds of what was told."""
         self.now += later
         self.book, instructions = step(self.book, event, self.now)
-        told = [one for one in instructions if isinstance(one, AuditEntry)]
-        self.told += told
-        return [one.kind.removeprefix("remediation_") for one in told]
+        reported = [one for one in instructions if isinstance(one, AuditEntry)]
+        self.reported += reported
+        return [one.kind.removeprefix("remediation_") for one in reported]
 
     def refuses(self, event: RemediationEvent) -> RemediationRefused:
         """Return how an event is refused; the book is the same after it."""
@@ -113,7 +113,7 @@ def test_the_straight_way_ends_in_a_cure() -> None:
     desk(Complete(id="rem-1", by="slurm", token=token, did={"gpu-3": "drained"}))
     desk(Verified(id="rem-1", outcome="cured", why="attempt 2 has done 10 steps"))
 
-    assert [one.kind.removeprefix("remediation_") for one in desk.told] == [
+    assert [one.kind.removeprefix("remediation_") for one in desk.reported] == [
         "proposed", "approved", "claimed", "begun", "completed", "verified",
     ]  # fmt: skip
     assert (desk.one().status, desk.one().outcome, desk.one().did) == ("done", "cured", {"gpu-3": "drained"})

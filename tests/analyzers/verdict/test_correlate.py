@@ -250,8 +250,8 @@ def test_a_set_that_excludes_hardly_anybody_names_nobody() -> None:
 
 def test_the_chains_end_in_who_is_named() -> None:
     """Ways of victims that end elsewhere are left out of a verdict that names somebody."""
-    told = replace(HUNG, chains=((0, 1, 5), (2, 3)))
-    assert decided(told).victims.chains == ("0 → 1 → 5",)
+    reported = replace(HUNG, chains=((0, 1, 5), (2, 3)))
+    assert decided(reported).victims.chains == ("0 → 1 → 5",)
 
 
 RANKS = st.sets(st.integers(0, 15), min_size=1, max_size=4)

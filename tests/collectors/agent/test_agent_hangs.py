@@ -40,7 +40,7 @@ print("busy", flush=True)
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[socket.socket]:
+def reported(folder: Path) -> Iterator[socket.socket]:
     """Return the service manager's socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(folder / "notify"))
@@ -51,7 +51,7 @@ def told(folder: Path) -> Iterator[socket.socket]:
 @contextmanager
 def hung(folder: Path, way: str) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
     """Run an agent under a service manager until its collector hangs."""
-    with agent_service() as service, told(folder) as manager:
+    with agent_service() as service, reported(folder) as manager:
         mine = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "900000"}
         command = [sys.executable, "-m", "tests.support.hung_agent", str(folder), service.url, way]
         process = subprocess.Popen(command, cwd=REPOSITORY, env=os.environ | mine, stderr=subprocess.PIPE, text=True)

@@ -137,11 +137,11 @@ def test_instances_counts_and_switches_keep_their_own_names() -> None:
 )
 def test_a_damaged_line_costs_itself(line: str) -> None:
     """Whatever one line holds, the lines around it are read and the damage is counted once."""
-    *rest, told = records(f"{line}\n{scraped()}")
+    *rest, reported = records(f"{line}\n{scraped()}")
 
     assert [one for one in rest if not isinstance(one, Unread)] == records(scraped())
-    assert isinstance(told, Unread)
-    assert (told.outcome, told.reason) == ("damaged", "1 lines are no series")
+    assert isinstance(reported, Unread)
+    assert (reported.outcome, reported.reason) == ("damaged", "1 lines are no series")
 
 
 def test_values_that_are_none_leave_a_hole() -> None:
@@ -165,12 +165,12 @@ def test_series_and_cells_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dcgm_text, "CELLS_LIMIT", 10_000)
     text = "".join(f'DCGM_FI_DEV_{number}{{UUID="GPU-{number}"}} 1\n' for number in range(300))
 
-    *_, sample, told = records(text)
+    *_, sample, reported = records(text)
 
     assert isinstance(sample, Samples)
     assert len(sample.devices) * len(sample.metrics) <= 10_000
-    assert isinstance(told, Unread)
-    assert (told.outcome, told.reason.partition(" ")[0]) == ("limit", "200")
+    assert isinstance(reported, Unread)
+    assert (reported.outcome, reported.reason.partition(" ")[0]) == ("limit", "200")
 
 
 def test_the_text_is_recognised_by_content(tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def test_damaged_lines_cost_themselves(tmp_path: Path) -> None:
 
     (one,) = timings(found)
     assert column(one, "sequence", TIMING_COLUMNS) == [1, 2]
-    (told,) = [record for record in found if isinstance(record, Unread)]
-    assert told.reason == "4 lines are no operation of NCCL Inspector"
+    (reported,) = [record for record in found if isinstance(record, Unread)]
+    assert reported.reason == "4 lines are no operation of NCCL Inspector"
 
 
 def test_prometheus_text_becomes_samples(tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_a_flood_is_bounded_and_told(node: Node) -> None:
 
     found = node.run(Inspector(node.host), "inspector")
 
-    (told,) = of(found, Unread)
-    left_out = int(told.reason.split(" ")[0].replace(",", ""))
+    (reported,) = of(found, Unread)
+    left_out = int(reported.reason.split(" ")[0].replace(",", ""))
     assert left_out >= log_of(node, 2).stat().st_size - BEHIND_BYTES
     assert column(of(found, CollectiveTimings)[0], "sequence", TIMING_COLUMNS)[-1] == 1024
 

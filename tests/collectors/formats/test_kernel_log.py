@@ -131,12 +131,12 @@ def test_a_lost_gpu_told_in_pieces_is_one_event_of_code_79() -> None:
 
 def test_an_oom_kill_told_in_two_lines_is_one_event() -> None:
     """The kernel reports constraint and victim apart; another victim is another event."""
-    told = [
+    reported = [
         "[3.000000] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/a,task=python3,pid=42,uid=0",
         "[3.000000] Memory cgroup out of memory: Killed process 42 (python3) total-vm:1kB",
         "[3.000000] Memory cgroup out of memory: Killed process 43 (python3) total-vm:1kB",
     ]
-    assert [event.pid for event in events("\n".join(told))] == [42, 43]
+    assert [event.pid for event in events("\n".join(reported))] == [42, 43]
 
 
 @pytest.mark.parametrize(

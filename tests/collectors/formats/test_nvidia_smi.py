@@ -101,9 +101,9 @@ def test_a_gpu_that_the_tool_cannot_open_has_a_state(line: str, state: str) -> N
     for content in (f"{line}\n", f"{line}\n{text()}"):
         assert (found := recognise(content.encode(), "out.txt")) is not None
         assert found.name == "nvidia_smi"
-        (told,) = [one for one in records(content) if isinstance(one, DeviceState)]
-        assert (told.state, told.pci, told.node) == (state, "0000:19:00", "gpu-0001")
-        assert told.at is None  # the line says not when; the time of the file is no evidence
+        (reported,) = [one for one in records(content) if isinstance(one, DeviceState)]
+        assert (reported.state, reported.pci, reported.node) == (state, "0000:19:00", "gpu-0001")
+        assert reported.at is None  # the line says not when; the time of the file is no evidence
 
 
 def test_a_report_of_a_lost_gpu_names_it_in_the_verdict() -> None:
@@ -115,8 +115,8 @@ def test_a_report_of_a_lost_gpu_names_it_in_the_verdict() -> None:
 
     given = records(HEAD.format(gpus=2) + fine + "\n" + lost)
 
-    (told,) = [one for one in given if isinstance(one, DeviceState)]
-    assert (told.state, told.pci, told.text) == ("lost", "0000:19:00", "GPU is lost")
+    (reported,) = [one for one in given if isinstance(one, DeviceState)]
+    assert (reported.state, reported.pci, reported.text) == ("lost", "0000:19:00", "GPU is lost")
     (culprit,) = judge(Window.build(given), Topology(), KNOWLEDGE).culprits
     assert (culprit.id, culprit.devices) == ("gpu-0001", ("0000:19:00",))
 
@@ -132,13 +132,13 @@ def test_one_value_that_failed_is_no_lost_gpu() -> None:
 
 def test_a_needed_reset_is_told() -> None:
     """A report that says "Reset Required: Yes" gives that state."""
-    (told,) = [
+    (reported,) = [
         one
         for one in records(text().replace("Required                    : No", "Required                    : Yes"))
         if isinstance(one, DeviceState)
     ]
 
-    assert told.state == "reset_required"
+    assert reported.state == "reset_required"
 
 
 @pytest.mark.parametrize(

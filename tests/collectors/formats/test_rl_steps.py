@@ -131,8 +131,8 @@ PHASES = {
 def test_a_log_tells_of_phases(case: str) -> None:
     """The innermost phase that has not ended, by the process's own lines alone."""
     lines, expected = PHASES[case]
-    told = rl_steps.Phases()
+    reported = rl_steps.Phases()
     for number, text in enumerate(lines):
-        told.take(peel(number, text))
-    newest = told.newest()
+        reported.take(peel(number, text))
+    newest = reported.newest()
     assert (None if newest is None else newest[0]) == expected

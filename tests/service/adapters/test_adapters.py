@@ -130,10 +130,12 @@ def test_a_killed_service_loses_nothing(sink: Receiver, tmp_path: Path) -> None:
             happen(database, *range(5, 10))
         with serving(tmp_path, own):
             sink.until(lambda taken: len(taken) == 10)
-            told = said(process)
+            reported = said(process)
 
     assert numbers(sink.taken) == list(range(10))
-    assert told.count("does not answer") == told.count("the service answers again") == 2  # at first nobody was there
+    assert (
+        reported.count("does not answer") == reported.count("the service answers again") == 2
+    )  # at first nobody was there
 
 
 @pytest.mark.system
@@ -145,12 +147,12 @@ def test_a_sink_that_is_away_is_waited_for(client: Client, sink: Receiver, tmp_p
     happen(client.service.database, 1, 2)
     with adapter("cloudevents", client.url, sink.url, tmp_path) as process:
         sink.until(lambda taken: len(taken) == 2)
-        told = said(process)
+        reported = said(process)
 
     assert numbers(sink.refused) == [1, 1, 1]
     assert numbers(sink.taken) == [1, 2]
-    assert told.count("does not accept posts (503 the sink's own words); trying again") == 1
-    assert told.count("accepts posts again") == 1
+    assert reported.count("does not accept posts (503 the sink's own words); trying again") == 1
+    assert reported.count("accepts posts again") == 1
 
 
 @pytest.mark.system
@@ -161,11 +163,11 @@ def test_what_a_sink_refuses_is_passed_over(client: Client, sink: Receiver, tmp_
     happen(client.service.database, *range(6))
     with adapter("cloudevents", client.url, sink.url, tmp_path) as process:
         sink.until(lambda taken: len(taken) == 3)
-        told = said(process)
+        reported = said(process)
 
     assert numbers(sink.taken) == [0, 3, 5]
     assert numbers(sink.refused) == [1, 2, 4]
-    assert told.count("422 the sink's own words") == 2
+    assert reported.count("422 the sink's own words") == 2
 
 
 def test_a_sink_that_comes_later(client: Client, tmp_path: Path) -> None:

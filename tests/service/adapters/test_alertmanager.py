@@ -53,11 +53,11 @@ class Pager:
         before = len(self.sink.taken)
         self._alerts._read(0, until_changed=False)
         self._alerts.post()
-        told = self.sink.taken[before:]
-        assert len(told) <= 1
-        for request in told:
+        reported = self.sink.taken[before:]
+        assert len(reported) <= 1
+        for request in reported:
             check_alerts(request)
-        return told[0] if told else []
+        return reported[0] if reported else []
 
 
 @pytest.fixture
@@ -160,20 +160,20 @@ def test_the_fleets_incidents_and_alarms_are_told(client: Client, pager: Pager) 
         session.add(raised)
         timeline.add(session, AT, "alarm", None, JOB, {})
 
-    told = {alert["labels"].get("incident", "alarm"): alert for alert in pager.round()}
+    reported = {alert["labels"].get("incident", "alarm"): alert for alert in pager.round()}
     with database.transaction() as session:
         session.execute(update(Alarm).values(over_at=AT + 50))
         timeline.add(session, AT + 50, "alarm_over", None, JOB, {})
     over = [alert for alert in pager.round() if "endsAt" in alert]
 
-    assert told["inc-00000000000f"]["labels"]["severity"] == "critical"
-    assert "job" not in told["inc-00000000000f"]["labels"]
-    assert told[ID]["labels"]["explained_by"] == "inc-00000000000f"
-    assert told["alarm"]["labels"] == {
+    assert reported["inc-00000000000f"]["labels"]["severity"] == "critical"
+    assert "job" not in reported["inc-00000000000f"]["labels"]
+    assert reported[ID]["labels"]["explained_by"] == "inc-00000000000f"
+    assert reported["alarm"]["labels"] == {
         "alertname": "FaulthoundAlarm", "kind": "coverage", "job": JOB, "severity": "warning"
     }  # fmt: skip
-    assert told["alarm"]["annotations"]["description"] == "3 of 8 ranks are seen."
-    assert [alert["labels"] for alert in over] == [told["alarm"]["labels"]]
+    assert reported["alarm"]["annotations"]["description"] == "3 of 8 ranks are seen."
+    assert [alert["labels"] for alert in over] == [reported["alarm"]["labels"]]
 
 
 def test_an_incident_that_is_gone_is_resolved(client: Client, pager: Pager) -> None:
@@ -263,14 +263,14 @@ def test_a_real_alertmanager_rings_and_stops(client: Client, sink: Receiver, tmp
         at = now()
         seed(client.service.database, at=at - LEAST_SECONDS)
         seed(client.service.database, "inc-00000000000c", at=at, job="other", kind="crash", closed_at=at + 0.5)
-        sink.until(lambda taken: len({told["groupLabels"]["incident"] for told in taken}) == 2)
+        sink.until(lambda taken: len({reported["groupLabels"]["incident"] for reported in taken}) == 2)
         close(client.service.database, now())
-        sink.until(lambda taken: any(told["status"] == "resolved" for told in taken))
+        sink.until(lambda taken: any(reported["status"] == "resolved" for reported in taken))
         known = httpx.get(f"{url}/api/v2/alerts").json()
 
-    rung = [told for told in sink.taken if told["status"] == "firing"]
-    [resolved] = [told for told in sink.taken if told["status"] == "resolved"]
-    assert {told["groupLabels"]["incident"] for told in rung} == {ID, "inc-00000000000c"}
+    rung = [reported for reported in sink.taken if reported["status"] == "firing"]
+    [resolved] = [reported for reported in sink.taken if reported["status"] == "resolved"]
+    assert {reported["groupLabels"]["incident"] for reported in rung} == {ID, "inc-00000000000c"}
     assert resolved["groupLabels"] == {"incident": ID}
     assert "it moves again at step 101" in resolved["commonAnnotations"]["description"]
     assert [alert["labels"]["incident"] for alert in known] == ["inc-00000000000c"]

@@ -89,13 +89,13 @@ def test_what_another_has_said_of_a_node_stays(shop: Shop) -> None:
 
 def test_a_job_that_cannot_run_again_costs_no_node(shop: Shop) -> None:
     """Submitted with --no-requeue, asking for the node by name, or cancelled by its user: told, and nothing is drained."""
-    for option, told in (("--no-requeue", "--no-requeue"), ("--nodelist=gpu1", "asks for gpu1 by name")):
+    for option, reported in (("--no-requeue", "--no-requeue"), ("--nodelist=gpu1", "asks for gpu1 by name")):
         number, job = shop.submit(option, nodes=2)
         nodes = shop.nodes_of(number)
         id = shop.propose(job, ["gpu1"], ran_on=nodes)
         shop.work()
         assert shop.one(id)["status"] == "approved"  # nothing was begun: it is tried again in a while
-        assert told in shop.one(id)["because"]
+        assert reported in shop.one(id)["because"]
         shop.slurm.run("scancel", number)
         shop.clear()
     id = shop.propose(job, ["gpu1"], ran_on=nodes)  # of the one that is cancelled now
@@ -164,10 +164,10 @@ def test_a_dry_run_prints_and_changes_nothing(shop: Shop) -> None:
     id = shop.propose(job, ["gpu1"], ran_on=ALL, why="rank 1 is stopped and so on")
     done = command_line.faulthound("adapter", "slurm", "--dry-run", "--service", shop.client.url)
 
-    told = f"Reason=faulthound inc-{id[4:]} {id}: hang, stopped, 97% sure; rank 1 is stopped and so on"
+    reported = f"Reason=faulthound inc-{id[4:]} {id}: hang, stopped, 97% sure; rank 1 is stopped and so on"
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-3:] == [
-        f"scontrol update NodeName=gpu1 State=DRAIN {shlex.quote(told)}",
+        f"scontrol update NodeName=gpu1 State=DRAIN {shlex.quote(reported)}",
         f"scontrol requeue {number}",
         f"scontrol update JobId={number} StartTime=now ExcNodeList=gpu1",
     ]

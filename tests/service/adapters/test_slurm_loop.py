@@ -27,5 +27,5 @@ def test_a_killed_rank_costs_its_node_and_nothing_else(tmp_path: Path) -> None:
     with loop(tmp_path) as running:
         outcome = trial(running, "sigkill", rank=1)
 
-    print(outcome.told())
+    print(outcome.reported())
     assert outcome.wrong == []

@@ -66,11 +66,11 @@ def test_names_that_stand_for_more_than_one_node(name: str) -> None:
 
 def test_jobs() -> None:
     """Fields are read by place, and the name, which its user chose, is all that is left."""
-    told = (
+    reported = (
         "2|PENDING|Nodes required for job are DOWN, DRAINED or reserved|N/A|N/A||||two\n\n"
         "1|RUNNING|None|1795294131|1795297731|gpu7|gpu3|gpu[0-2]|lla|ma JobState=CANCELLED 405b\n"
     )
-    waiting, running = output.jobs(told)
+    waiting, running = output.jobs(reported)
 
     assert (waiting.state, waiting.nodes, waiting.started_at) == ("PENDING", (), None)
     assert (running.state, running.nodes, running.started_at) == ("RUNNING", ("gpu0", "gpu1", "gpu2"), 1795294131.0)
@@ -92,44 +92,44 @@ def test_odd_lines_of_squeue(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("reported", "why"),
     [
         ("7                   1   1   ", None),
         ("7                   1   0   ", "--no-requeue"),
         ("7                   0   1   ", "no batch job"),
     ],
 )
-def test_what_can_be_requeued(told: str, why: str | None) -> None:
+def test_what_can_be_requeued(reported: str, why: str | None) -> None:
     """Only a batch job that was not submitted with --no-requeue can run again by itself."""
-    found = output.requeueable(told, "7")
+    found = output.requeueable(reported, "7")
 
     assert found is None if why is None else found is not None and why in found
 
 
-@pytest.mark.parametrize("told", ["", "8 1 1", "7 1", "7 yes no"])
-def test_what_is_not_told_of_requeueing_is_refused(told: str) -> None:
+@pytest.mark.parametrize("reported", ["", "8 1 1", "7 1", "7 yes no"])
+def test_what_is_not_told_of_requeueing_is_refused(reported: str) -> None:
     """Nobody is drained for a job of which this cannot be read."""
     with pytest.raises(Unreadable):
-        output.requeueable(told, "7")
+        output.requeueable(reported, "7")
 
 
 def test_how_often_a_job_was_put_back() -> None:
     """The job's own line tells; what is another's, or no number, is refused."""
     assert output.restarts("6                   1           \n7                   2           \n", "7") == 2
-    for told in ("", "6 1", "7", "7 often"):
+    for reported in ("", "6 1", "7", "7 often"):
         with pytest.raises(Unreadable):
-            output.restarts(told, "7")
+            output.restarts(reported, "7")
 
 
 def test_the_controllers_clock() -> None:
     """Its seconds are read, in whichever language the date before them is; what tells none is refused."""
     line = "*" * 55
-    told = (
+    reported = (
         f"{line}\nsdiag output at Sun Nov 22 00:09:21 2026 (1795306161)\n"
         f"Data since      Sun Nov 22 00:07:36 2026 (1795306056)\n{line}\n"
     )
-    assert output.clock(told) == 1795306161.0
-    for other in ("", line, told.replace("sdiag output", "output"), told.replace("1795306161", "now")):
+    assert output.clock(reported) == 1795306161.0
+    for other in ("", line, reported.replace("sdiag output", "output"), reported.replace("1795306161", "now")):
         with pytest.raises(Unreadable):
             output.clock(other)
 
@@ -230,5 +230,5 @@ def test_commands_reach_slurm_as_they_are(tool: Path, tmp_path: Path) -> None:
     write(tool, f'for word in "$@"; do echo "$word"; done >{tmp_path / "said"}')
     Slurm().change(commands.drain("gpu1", "faulthound; touch $HOME `x` 'y'"))
 
-    told = (tmp_path / "said").read_text().splitlines()
-    assert told == ["update", "NodeName=gpu1", "State=DRAIN", "Reason=faulthound; touch $HOME `x` 'y'"]
+    reported = (tmp_path / "said").read_text().splitlines()
+    assert reported == ["update", "NodeName=gpu1", "State=DRAIN", "Reason=faulthound; touch $HOME `x` 'y'"]

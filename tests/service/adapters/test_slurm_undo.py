@@ -38,8 +38,8 @@ def undo(trial: Trial, id: str) -> str:
     one = trial.shop.one(id)
     assert one["status"] == "undone"
     timeline = trial.shop.client.get(f"/v1/incidents/{one['incident']}/timeline").json()["items"]
-    (told,) = (entry["details"]["did"] for entry in timeline if entry["kind"] == "remediation_undone")
-    return str(told["gpu1"])
+    (reported,) = (entry["details"]["did"] for entry in timeline if entry["kind"] == "remediation_undone")
+    return str(reported["gpu1"])
 
 
 def test_a_node_that_two_took_out_comes_back_with_the_second(trial: Trial) -> None:
@@ -59,11 +59,11 @@ def test_it_comes_back_the_other_way_round_too(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", ["fan: ticket 4711", reason("inc-0123456789ab", "rem-0123456789ab", "of another service"), ""]
+    "reported", ["fan: ticket 4711", reason("inc-0123456789ab", "rem-0123456789ab", "of another service"), ""]
 )
-def test_a_reason_that_is_not_of_this_service_stays(trial: Trial, told: str) -> None:
+def test_a_reason_that_is_not_of_this_service_stays(trial: Trial, reported: str) -> None:
     """A person's, another service's of Faulthound, or none: the drain is left as it is."""
-    trial.slurm.change(drain("gpu1", told))
+    trial.slurm.change(drain("gpu1", reported))
     assert undo(trial, trial.id).startswith("left as it is: ")
     assert trial.slurm.drained() == ["gpu1"]
 

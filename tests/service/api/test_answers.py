@@ -124,13 +124,13 @@ def test_only_what_may_be_kept_is_kept(database: Database) -> None:
 def test_many_at_once_act_once(database: Database) -> None:
     """Of eight that ask at the same moment one acts; the others get its answer or are told to ask again."""
     desk = Desk(database)
-    told: list[object] = []
+    reported: list[object] = []
 
     def ask() -> None:
         try:
-            told.append(desk.ask())
+            reported.append(desk.ask())
         except (Problem, IntegrityError, OperationalError) as error:
-            told.append(type(error))
+            reported.append(type(error))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -139,8 +139,8 @@ def test_many_at_once_act_once(database: Database) -> None:
         thread.join()
 
     assert desk.done == 1
-    assert len(told) == 8
-    assert set(map(str, told)) <= {str(Told(number=1)), str(Problem), str(IntegrityError)}
+    assert len(reported) == 8
+    assert set(map(str, reported)) <= {str(Told(number=1)), str(Problem), str(IntegrityError)}
 
 
 def test_a_restart_forgets_no_answer(tmp_path: Path) -> None:

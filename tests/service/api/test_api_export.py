@@ -102,12 +102,12 @@ def test_a_bundle_says_what_is_missing(client: Client) -> None:
     first, second = client.service.log.read_from(0, 10)
     removed(client, 1)
 
-    told = missing(client, first.received_at - 1)
+    reported = missing(client, first.received_at - 1)
 
-    assert told.startswith("the service no longer has every record from")
-    assert "retention removed what was received before" in told
-    assert "pinned" not in told
-    assert "nothing came in this span from 1 of the job's nodes: gpu-0001" in told
+    assert reported.startswith("the service no longer has every record from")
+    assert "retention removed what was received before" in reported
+    assert "pinned" not in reported
+    assert "nothing came in this span from 1 of the job's nodes: gpu-0001" in reported
     assert "retention" not in missing(client, second.received_at)
 
 
@@ -141,9 +141,9 @@ def test_a_bundle_names_the_nodes_that_gave_up_records(client: Client) -> None:
 
     assert [one.batch_id for one in left if one.node == "gpu-0001"] == ["b1"]
     assert "b1" not in [one.batch_id for one in left if one.node == "gpu-0002"]
-    told = missing(client, log[0].received_at - 1)
-    assert "removed records of nodes that had more than their share of the log" in told
-    assert told.endswith("gpu-0002")
+    reported = missing(client, log[0].received_at - 1)
+    assert "removed records of nodes that had more than their share of the log" in reported
+    assert reported.endswith("gpu-0002")
     assert "share" not in missing(client, left[-1].received_at)
 
 

@@ -99,9 +99,9 @@ def test_a_hold_stands_in_the_way(client: Client, of: dict[str, str]) -> None:
     assert hindered(client) == []
     assert client.get("/v1/holds").json()["items"] == []
     assert client.post(expire, headers=seen).status_code == 404
-    told = {event["kind"]: event["details"] for event in client.get("/v1/events").json()["items"]}
-    assert told["hold_added"]["reason"] == "its HBM is being tested"
-    assert told["hold_expired"]["reason"] == "it passed"
+    reported = {event["kind"]: event["details"] for event in client.get("/v1/events").json()["items"]}
+    assert reported["hold_added"]["reason"] == "its HBM is being tested"
+    assert reported["hold_expired"]["reason"] == "it passed"
 
 
 def test_a_hold_of_an_unknown_node_is_refused(client: Client) -> None:

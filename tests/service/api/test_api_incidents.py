@@ -278,12 +278,12 @@ def test_an_export_says_what_retention_removed(client: Client) -> None:
     with database.transaction() as session:
         session.add(Cursor(reader=REMOVED, sequence=2))
 
-    def told() -> tuple[str, ...]:
+    def reported() -> tuple[str, ...]:
         manifest = exported(client)[0]
         assert isinstance(manifest, bundle.Manifest)
         return manifest.missing
 
-    assert ["retention has removed batches" in one for one in told()] == [True]
+    assert ["retention has removed batches" in one for one in reported()] == [True]
     with database.transaction() as session:
         pin = Pin(job=JOB, since=0.0, until=1e11, reason="incident inc-another", by="engine", made_at=AT)
         session.add(pin)
@@ -291,10 +291,10 @@ def test_an_export_says_what_retention_removed(client: Client) -> None:
         row = session.get(Incident, ID)
         assert row is not None
         row.pin = pin.id
-    assert len(told()) == 1  # SQLite gives the number of a deleted pin again
+    assert len(reported()) == 1  # SQLite gives the number of a deleted pin again
     with database.transaction() as session:
         session.get_one(Pin, pin.id).reason = f"incident {ID}"
-    assert told() == ()
+    assert reported() == ()
 
 
 def test_reading_needs_read_and_acting_remediate(client: Client) -> None:

@@ -82,8 +82,8 @@ def test_json_without_a_record_is_refused(client: Client) -> None:
 def test_a_node_speaks_for_itself(client: Client, record: object) -> None:
     """A batch that speaks for another node is refused whole, as a block and as JSON, and the refusal is audited."""
     assert client.ship("gpu-0001", [an_event(), record]).status_code == 403  # type: ignore[list-item]
-    told = [{"kind": "kernel_event", "event": "xid", "node": "gpu-0002"}]
-    answer = client.post("/v1/records", json=told, headers={"Faulthound-Node": "gpu-0001"})
+    reported = [{"kind": "kernel_event", "event": "xid", "node": "gpu-0002"}]
+    answer = client.post("/v1/records", json=reported, headers={"Faulthound-Node": "gpu-0001"})
 
     assert answer.status_code == 403
     assert answer.json()["type"] == "/docs/rest.md#not-your-node"

@@ -39,7 +39,7 @@ def decide(client: Client, verb: str, reason: str = "seen", query: str = "", **h
     return client.post(f"{URL}/{verb}{query}", json={"reason": reason}, headers=own)
 
 
-def told(client: Client) -> list[tuple[str, dict[str, Any]]]:
+def reported(client: Client) -> list[tuple[str, dict[str, Any]]]:
     """Return what the audit log has of the proposal, the oldest first."""
     items = client.get("/v1/events?limit=1000").json()["items"]
     return [(event["kind"], event["details"]) for event in reversed(items) if event["subject"] == PLAN_ID]
@@ -117,7 +117,7 @@ def test_a_person_lets_it_act(client: Client) -> None:
     assert (shown["status"], shown["task"], shown["because"]) == ("approved", "do", "seen in nvidia-smi")
     assert answer.headers["ETag"] == client.get(URL).headers["ETag"]
     assert shown["approved_by"]
-    assert told(client)[-1][0] == "remediation_approved"
+    assert reported(client)[-1][0] == "remediation_approved"
     timeline = client.get(f"/v1/incidents/{INCIDENT}/timeline").json()["items"]
     assert timeline[-1]["kind"] == "remediation_approved"
     assert timeline[-1]["details"]["remediation"] == PLAN_ID
@@ -177,7 +177,7 @@ def test_a_replayed_decision_is_answered_and_not_done_again(client: Client) -> N
     assert first.headers["ETag"] == again.headers["ETag"]
     assert other.status_code == 422
     assert unkeyed.json()["type"] == "/docs/rest.md#conflict"
-    assert [kind for kind, _ in told(client)].count("remediation_approved") == 1
+    assert [kind for kind, _ in reported(client)].count("remediation_approved") == 1
 
 
 def test_a_key_is_of_one_decision(client: Client) -> None:
@@ -191,13 +191,13 @@ def test_a_key_is_of_one_decision(client: Client) -> None:
 @pytest.mark.parametrize(("verb", "status"), [("approve", "approved"), ("reject", "rejected"), ("cancel", "cancelled")])
 def test_a_dry_run_changes_nothing(client: Client, verb: str, status: str) -> None:
     """A decision for show is answered as it would be, and leaves the remediation, its version and the audit log alone."""
-    before, events = client.get(URL).json(), len(told(client))
+    before, events = client.get(URL).json(), len(reported(client))
 
     answer = decide(client, verb, query="?dry_run=true", Idempotency_Key="d")
 
     assert (answer.status_code, answer.json()["status"]) == (200, status)
     assert client.get(URL).json() == before
-    assert len(told(client)) == events
+    assert len(reported(client)) == events
     assert decide(client, verb, Idempotency_Key="d").json()["status"] == status
 
 

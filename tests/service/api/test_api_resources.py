@@ -81,8 +81,8 @@ def test_a_declaration_needs_no_tag_and_a_change_does(client: Client) -> None:
     changed = client.put(path, json={**body, "code_version": "abc"}, headers={"If-Match": tag})
     assert changed.json()["declared"]["code_version"] == "abc"
     assert client.put(path, json=body, headers={"If-Match": tag}).status_code == 412
-    told = client.get("/v1/events?kind=job_declared").json()["items"]
-    assert [one["subject"] for one in told] == [JOB, JOB]
+    reported = client.get("/v1/events?kind=job_declared").json()["items"]
+    assert [one["subject"] for one in reported] == [JOB, JOB]
 
 
 def test_a_declaration_gives_its_runs_their_code(client: Client) -> None:

@@ -28,17 +28,19 @@ SINCE = NOW - 90 * DAY_SECONDS
 def named(database: Database, number: int, days_ago: float, node: str = "gpu-0002", **more: Any) -> str:
     """Store an incident that closed, whose verdict would take a node out; return its id."""
     at = NOW - days_ago * DAY_SECONDS
-    told: dict[str, Any] = {"closed_at": at + 600, "verdicts": [verdict(node=node)]} | more
-    return seed(database, f"inc-{number:012x}", at=at, **told)
+    reported: dict[str, Any] = {"closed_at": at + 600, "verdicts": [verdict(node=node)]} | more
+    return seed(database, f"inc-{number:012x}", at=at, **reported)
 
 
 def taken_out(database: Database, number: int, days_ago: float, node: str = "gpu-0002", **more: Any) -> None:
     """Store that a node was taken out for an incident, and what came of it."""
     at = NOW - days_ago * DAY_SECONDS
     id, incident = f"rem-{number:012x}", f"inc-{number:012x}"
-    told = {"status": "done", "outcome": "cured", "began_at": at, "changed_at": at + 60, "out": (node,)} | more
+    reported = {"status": "done", "outcome": "cured", "began_at": at, "changed_at": at + 60, "out": (node,)} | more
     with database.transaction() as session:
-        rows.write_remediation(session, replace(plan(id=id, incident=incident, nodes=(node,), proposed_at=at), **told))
+        rows.write_remediation(
+            session, replace(plan(id=id, incident=incident, nodes=(node,), proposed_at=at), **reported)
+        )
         session.add(Execution(remediation=id, at=at, nodes=[node]))
 
 

@@ -130,8 +130,8 @@ def test_a_token_that_has_ended_is_refused(client: Client, monkeypatch: pytest.M
 
     assert [answer.status_code for answer in (expired, revoked, unknown)] == [401, 401, 401]
     assert revoked.headers["WWW-Authenticate"] == "Bearer"
-    told = [event["details"]["why"] for event in events(admin, "token_refused", 3)]  # type: ignore[index]
-    assert set(told) == {"expired", "revoked", "unknown"}
+    reported = [event["details"]["why"] for event in events(admin, "token_refused", 3)]  # type: ignore[index]
+    assert set(reported) == {"expired", "revoked", "unknown"}
     assert admin.delete("/v1/tokens/none").status_code == 404
 
 

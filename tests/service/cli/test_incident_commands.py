@@ -91,15 +91,15 @@ def test_an_incident_is_shown(url: str) -> None:
     """Why it opened, a line a version with what changed, and the newest verdict as `diagnose` prints it."""
     shown = faulthound(url, "incidents", "show", ID).stdout
     first = faulthound(url, "incidents", "show", ID, "--version", "1").stdout
-    told = json.loads(faulthound(url, "incidents", "show", ID, "--json").stdout)
+    reported = json.loads(faulthound(url, "incidents", "show", ID, "--json").stdout)
 
     assert shown.startswith(f"{ID}: hang of {JOB}, attempt 1, opened 2026-11-21 03:14:07 UTC\n")
     assert "no_progress: no step for 12.0 s; 8.0 s are its rhythm" in shown
     assert "cause unknown → machine, culprit none → node gpu-0002 (rank 3), action none → evict" in shown
     assert "Evict node gpu-0002. It hangs alone." in shown
     assert "Nothing is named. The job shows a hang" in first
-    assert [one["version"] for one in told["versions"]] == [1, 2]
-    assert told["verdict"] == httpx.get(f"{url}/v1/incidents/{ID}/verdict").json()
+    assert [one["version"] for one in reported["versions"]] == [1, 2]
+    assert reported["verdict"] == httpx.get(f"{url}/v1/incidents/{ID}/verdict").json()
 
 
 def test_what_is_not_there_is_said(url: str) -> None:
@@ -228,8 +228,8 @@ def first_line(process: subprocess.Popen[str], database: Database) -> dict[str, 
             timeline.add(session, AT, "opened", None, "mixtral", {})
         happened(database, "closed", because="it moves again at step 102")
         time.sleep(0.2)
-    told: dict[str, Any] = json.loads(lines.get(timeout=1))
-    return told
+    reported: dict[str, Any] = json.loads(lines.get(timeout=1))
+    return reported
 
 
 @pytest.mark.system
@@ -251,10 +251,10 @@ def test_watch_survives_a_restart(tmp_path: Path) -> None:
         process.wait()
         happened(database, "symptom", text="while it was away")
     with serving(tmp_path, {**NO_ENGINE, "FAULTHOUND_PORT": url.rpartition(":")[2]}):
-        told = [seen.get(timeout=SECONDS) for _ in range(2)]
+        reported = [seen.get(timeout=SECONDS) for _ in range(2)]
 
-    assert told[0] is None
-    assert told[1].details == {"text": "while it was away"}
+    assert reported[0] is None
+    assert reported[1].details == {"text": "while it was away"}
     assert seen.empty()
 
 

@@ -56,7 +56,7 @@ def test_a_person_names_the_groups_of_a_replay(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words", "told"),
+    ("kind", "words", "reported"),
     [
         ("probe", ("--failed", "gpu-0009"), "gpu-0009 was not to be checked"),
         ("probe", ("--failed", "gpu-0002"), "gpu-0001 has no finding"),
@@ -68,14 +68,14 @@ def test_a_person_names_the_groups_of_a_replay(desk: Desk) -> None:
     ],
 )
 def test_findings_that_cannot_be_are_refused_before_anything_is_claimed(
-    desk: Desk, kind: str, words: tuple[str, ...], told: str
+    desk: Desk, kind: str, words: tuple[str, ...], reported: str
 ) -> None:
     """It says which word is wrong and what to say instead, and the remediation can be claimed as before."""
     id = approved(desk, kind, replay=REPLAY if kind == "replay" else None)
     done = desk.run("remediations", "found", id, *words, "--yes")
 
     assert done.returncode == 2
-    assert told in done.stderr
+    assert reported in done.stderr
     assert (desk.status(id), desk.found(id)["claims"]) == ("approved", 0)
     assert desk.run("remediations", "cancel", id, "--reason", "over", "--yes").returncode == 0
 

@@ -24,7 +24,7 @@ def test_a_policy_is_checked(tmp_path: Path) -> None:
     wrong.write_text('[[rules]]\nname = "x"\nmode = "sometimes"\n')
 
     good, bad = command_line.faulthound("policy", "check", right), command_line.faulthound("policy", "check", wrong)
-    told = json.loads(command_line.faulthound("policy", "check", wrong, "--json").stdout)
+    reported = json.loads(command_line.faulthound("policy", "check", wrong, "--json").stdout)
     none = command_line.faulthound("policy", "check", tmp_path / "none.toml")
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
@@ -32,7 +32,7 @@ def test_a_policy_is_checked(tmp_path: Path) -> None:
     assert good.returncode == 0, good.stderr
     assert good.stdout.splitlines()[1].split()[:2] == ["stopped-process", "shadow"]
     assert (bad.returncode, "sometimes" in bad.stderr, bad.stdout) == (1, True, "")
-    assert (told["policy"], "sometimes" in told["problem"]) == (None, True)
+    assert (reported["policy"], "sometimes" in reported["problem"]) == (None, True)
     assert (none.returncode, "cannot be read" in none.stderr) == (2, True)
     assert command_line.faulthound("policy", "check", binary).returncode == 2
 

@@ -58,7 +58,7 @@ def test_remediations_are_listed(desk: Desk) -> None:
     first, second = desk.proposed(), desk.proposed("gpu-0003")
 
     table = desk.run("remediations", "list").stdout.splitlines()
-    rows = desk.told("remediations", "list", "--node", "gpu-0003", "--status", "proposed")
+    rows = desk.reported("remediations", "list", "--node", "gpu-0003", "--status", "proposed")
 
     assert [line.split()[0] for line in table[1:3]] == [second, first]
     assert f"proposed {JOB} evict gpu-0003 97 %" in " ".join(
@@ -66,7 +66,7 @@ def test_remediations_are_listed(desk: Desk) -> None:
     )  # columns are as wide as other tests' rows
     assert second in [row["id"] for row in rows]
     assert {node for row in rows for node in row["nodes"]} == {"gpu-0003"}
-    assert desk.told("remediations", "list", "--job", "nobody's") == []
+    assert desk.reported("remediations", "list", "--job", "nobody's") == []
     assert desk.run("remediations", "list", "--status", "thought-of").returncode == 2
 
 
@@ -83,7 +83,7 @@ def test_a_remediation_is_shown(desk: Desk) -> None:
     assert "expected loss: 3.2 GPU hours" in shown
     assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC  proposed by engine, propose", shown)
     assert "cannot act now: node gpu-0002 is held by" in shown
-    assert desk.told("remediations", "show", id)["id"] == id
+    assert desk.reported("remediations", "show", id)["id"] == id
 
 
 def test_who_is_not_there_is_said(desk: Desk) -> None:
@@ -105,11 +105,11 @@ def test_a_decision_is_made(desk: Desk) -> None:
     )
 
     done = desk.run("remediations", "approve", approved, "--reason", "seen it", "--yes")
-    told = desk.told("remediations", "reject", rejected, "--reason", "we test it", "--yes")
-    desk.told("remediations", "cancel", cancelled, "--reason", "it runs", "--yes")
+    reported = desk.reported("remediations", "reject", rejected, "--reason", "we test it", "--yes")
+    desk.reported("remediations", "cancel", cancelled, "--reason", "it runs", "--yes")
 
     assert f"{approved} is approved: seen it; a scheduler may claim it" in done.stderr
-    assert (told["status"], told["because"]) == ("rejected", "we test it")
+    assert (reported["status"], reported["because"]) == ("rejected", "we test it")
     assert [desk.status(id) for id in (approved, rejected, cancelled)] == ["approved", "rejected", "cancelled"]
     again = desk.run("remediations", "approve", rejected, "--yes")
     assert (again.returncode, "is rejected (we test it)" in again.stderr) == (5, True)
@@ -118,7 +118,7 @@ def test_a_decision_is_made(desk: Desk) -> None:
 def test_what_cannot_be_decided_is_not_asked_about(desk: Desk) -> None:
     """Without --yes too a decision that comes too late, or too early, is refused with the state that the remediation has."""
     ended, early = desk.proposed(), desk.proposed("gpu-0003", job="b")
-    desk.told("remediations", "cancel", ended, "--reason", "it runs", "--yes")
+    desk.reported("remediations", "cancel", ended, "--reason", "it runs", "--yes")
 
     refused = desk.run("remediations", "approve", ended), desk.run("remediations", "undo", early, "--reason", "no")
 
@@ -267,14 +267,14 @@ def test_a_dry_run_changes_nothing(desk: Desk) -> None:
     assert f"{waiting} would be approved" in tried[0].stderr
     assert f"would be kept from acting: {waiting}, proposed: evict gpu-0002 of b" in tried[4].stderr
     assert (desk.status(waiting), desk.changes()) == ("proposed", before)
-    assert desk.told("holds", "list") == []
-    assert desk.told("freeze", "show")["frozen"] is False
+    assert desk.reported("holds", "list") == []
+    assert desk.reported("freeze", "show")["frozen"] is False
 
 
 @pytest.mark.system
 def test_nodes_are_held(desk: Desk) -> None:
     """A hostlist is a hold a node, a job one of its own; they are listed, and ended by who agrees to that."""
-    made = desk.told("holds", "add", "--node", "gpu-[0002-0003]", "--for", "4h", "--reason", "HBM test")
+    made = desk.reported("holds", "add", "--node", "gpu-[0002-0003]", "--for", "4h", "--reason", "HBM test")
     desk.run("holds", "add", "--job", JOB, "--for", "30m", "--reason", "a copy")
 
     listed = desk.run("holds", "list").stdout
@@ -286,7 +286,7 @@ def test_nodes_are_held(desk: Desk) -> None:
     assert len(listed.splitlines()) == 4
     assert f"job {JOB}" in listed
     assert (silent.returncode, "End the hold of" in silent.stderr, "HBM test" in silent.stderr) == (5, True, True)
-    assert (ended.returncode, len(desk.told("holds", "list"))) == (0, 2)
+    assert (ended.returncode, len(desk.reported("holds", "list"))) == (0, 2)
 
 
 @pytest.mark.system
@@ -294,7 +294,7 @@ def test_a_misspelt_hold_is_noticed(desk: Desk) -> None:
     """A node that nobody has seen is held only after a yes, and is said to be unknown; what is known is not."""
     said = {}
     asked = desk.run("holds", "add", "--node", "gpu-9413", "--for", "1h", "--reason", "x")
-    assert (asked.returncode, desk.told("holds", "list")) == (5, [])
+    assert (asked.returncode, desk.reported("holds", "list")) == (5, [])
     assert "no agent has reported node gpu-9413" in asked.stderr
     assert "add --yes" in asked.stderr
     for option, name in (("--node", "gpu-9413"), ("--job", "lama"), ("--job", JOB)):
@@ -346,7 +346,7 @@ def test_the_emergency_brake(desk: Desk) -> None:
 def test_the_breaker_is_closed_by_a_person(desk: Desk) -> None:
     """The second node within the hour opens it under this policy; it is shown with its count, and closed by who agrees."""
     for node in ("gpu-0002", "gpu-0003"):
-        if desk.told("breaker", "show")["open"]:
+        if desk.reported("breaker", "show")["open"]:
             break  # a node that another test's remediation took out within the hour counts too
         id = desk.proposed(node)
         desk.run("remediations", "approve", id, "--yes")
@@ -362,7 +362,7 @@ def test_the_breaker_is_closed_by_a_person(desk: Desk) -> None:
     assert "2 open the breaker" in shown[1]
     assert (silent.returncode, rehearsed.returncode, "would: Close the breaker" in rehearsed.stderr) == (5, 0, True)
     assert (closed.returncode, "the breaker is closed" in closed.stderr) == (0, True)
-    assert desk.told("breaker", "show")["open"] is False
+    assert desk.reported("breaker", "show")["open"] is False
 
 
 def test_the_policy_in_force_is_shown(desk: Desk) -> None:
@@ -376,4 +376,4 @@ def test_the_policy_in_force_is_shown(desk: Desk) -> None:
     assert "0 closed incidents were seen in shadow mode, 20 are needed" in automatic
     assert "everything" in rest
     assert "At most 100 nodes an hour" in shown
-    assert [rule["name"] for rule in desk.told("policy", "show")["rules"]] == ["gone", "the rest"]
+    assert [rule["name"] for rule in desk.reported("policy", "show")["rules"]] == ["gone", "the rest"]

@@ -33,13 +33,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_version_is_the_same_bytes(whole: Path) -> None:
     """Both versions are judged again from their own records only, and give the bytes that were published."""
     done = replayed(whole, "--json")
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert [one["same"] for one in told["versions"]] == [True, True]
-    assert [[named["id"] for named in one["culprits"]] for one in told["versions"]] == [[], ["gpu-0004"]]
-    assert told["verdict"] == json.loads(to_json(recorded.verdict_of(recorded.CUTS[1])))
-    assert (told["incident"]["id"], told["damage"]) == (recorded.ID, [])
+    assert [one["same"] for one in reported["versions"]] == [True, True]
+    assert [[named["id"] for named in one["culprits"]] for one in reported["versions"]] == [[], ["gpu-0004"]]
+    assert reported["verdict"] == json.loads(to_json(recorded.verdict_of(recorded.CUTS[1])))
+    assert (reported["incident"]["id"], reported["damage"]) == (recorded.ID, [])
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -111,12 +111,12 @@ def test_other_knowledge_may_judge_otherwise(whole: Path, tmp_path: Path) -> Non
     (tmp_path / "xid.toml").write_text('[codes]\n109 = { action = "none", strength = 0.1 }\n', encoding="utf-8")
 
     done = replayed(whole, "--knowledge", tmp_path, "--json")
-    told = json.loads(done.stdout)["versions"][1]
+    reported = json.loads(done.stdout)["versions"][1]
 
     assert done.returncode == 0, done.stderr
-    assert told["knowledge"]["published"] == load().hash != told["knowledge"]["now"]
-    assert (told["same"], told["same_judgement"]) == (False, True)
-    assert told["culprits"][0]["id"] == "gpu-0004"
+    assert reported["knowledge"]["published"] == load().hash != reported["knowledge"]["now"]
+    assert (reported["same"], reported["same_judgement"]) == (False, True)
+    assert reported["culprits"][0]["id"] == "gpu-0004"
 
 
 def test_an_incident_without_a_verdict_says_so(tmp_path: Path) -> None:
@@ -149,11 +149,11 @@ def test_no_damage_makes_it_fail(data: st.DataObject) -> None:
         done = replayed(path, "--json")
 
     assert done.returncode in (0, 1, 2)
-    if done.returncode != 2 and "versions" in (told := json.loads(done.out)):
+    if done.returncode != 2 and "versions" in (reported := json.loads(done.out)):
         documents = {one.version: one.document for one in recorded.published()}
-        newest = max((one["version"] for one in told["versions"] if one["same"]), default=None)
-        if newest is not None and newest == told["versions"][-1]["version"]:
-            assert told["verdict"] == json.loads(documents[newest])
+        newest = max((one["version"] for one in reported["versions"] if one["same"]), default=None)
+        if newest is not None and newest == reported["versions"][-1]["version"]:
+            assert reported["verdict"] == json.loads(documents[newest])
 
 
 @cache
@@ -167,10 +167,10 @@ def test_a_lost_batch_is_told(tmp_path: Path) -> None:
 
     path = recorded.write(tmp_path / "incident.fhz", [*recorded.published(), *batches])
     done, shown = replayed(path, "--json"), replayed(path)
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
 
     assert "damaged: batch 104" in done.stderr
-    assert [one["same"] for one in told["versions"]] == [True, False]
+    assert [one["same"] for one in reported["versions"]] == [True, False]
     assert (done.returncode, shown.returncode) == (1, 1)
     assert shown.stdout.splitlines()[4].endswith("differ (damaged)")
     assert "version 2 is not the bytes that were published, and the bundle is damaged" in shown.stderr
@@ -201,10 +201,10 @@ def test_a_lost_manifest_leaves_what_was_published(tmp_path: Path) -> None:
     data[data.index(b"llama")] ^= 1
     (tmp_path / "incident.fhz").write_bytes(data)
     done = replayed(tmp_path / "incident.fhz", "--json")
-    told = json.loads(done.stdout)
+    reported = json.loads(done.stdout)
 
-    assert [one["same"] for one in told["versions"]] == [None, None]
-    assert told["verdict"] == json.loads(recorded.published()[1].document)
+    assert [one["same"] for one in reported["versions"]] == [None, None]
+    assert reported["verdict"] == json.loads(recorded.published()[1].document)
     assert "manifest" in done.stderr
 
 

@@ -141,7 +141,7 @@ def test_an_exported_declaration_counts_in_the_engine(declared: bool, tmp_path: 
     honest = list(batches(drive))
     lies = (Batch(1, BEGAN_AT + 30.0 * n, block.encode([claim]), "stranger") for n in range(100))
     last = max(one.received_at for one in honest)  # a stranger that reports alone after it would make the others silent
-    told = sorted(
+    reported = sorted(
         [*(one for one in lies if one.received_at <= last), *honest],
         key=lambda one: (one.received_at, one.node != "stranger"),
     )
@@ -149,7 +149,7 @@ def test_an_exported_declaration_counts_in_the_engine(declared: bool, tmp_path: 
         claim, source=bundle.DECLARATION, nodes=tuple(job.node_of(rank) for rank in ranks), world_size=job.world
     )
     leading = [Batch(0, BEGAN_AT, block.encode([word]))] if declared else []
-    entries = [*leading, *(dataclasses.replace(one, sequence=place) for place, one in enumerate(told, 1))]
+    entries = [*leading, *(dataclasses.replace(one, sequence=place) for place, one in enumerate(reported, 1))]
     path = tmp_path / "export.fhz"
     path.write_bytes(b"".join(bundle.write(Manifest(job=job.name), entries)))
 
@@ -167,13 +167,13 @@ def test_a_healthy_export_evicts_nobody(tmp_path: Path) -> None:
     path.write_bytes(b"".join(bundle.write(Manifest(job=scene.job.name), batches(drive))))
 
     done = faulthound("replay", path, "--json")
-    told = msgspec.json.decode(done.out)
+    reported = msgspec.json.decode(done.out)
 
     assert done.returncode == 0
-    assert told["damage"] == []
-    actions = {version["action"] for incident in told["incidents"] for version in incident["versions"]}
+    assert reported["damage"] == []
+    actions = {version["action"] for incident in reported["incidents"] for version in incident["versions"]}
     assert actions <= {"none", "probe"}
-    assert all(incident["closed_because"].startswith("the job moves again") for incident in told["incidents"])
+    assert all(incident["closed_because"].startswith("the job moves again") for incident in reported["incidents"])
 
 
 def test_nothing_gives_nothing() -> None:

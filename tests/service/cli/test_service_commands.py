@@ -96,8 +96,8 @@ def test_an_export_is_diagnosed(url: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["bundle.fhz"]
     again = faulthound("export", JOB, str(file), "--service", url)
     assert (again.returncode, "exists already" in again.stderr) == (2, True)
-    told = json.loads(faulthound("export", JOB, str(file), "--force", "--json", "--service", url).stdout)
-    assert (told["job"], told["nodes"], told["missing"]) == (JOB, ["gpu-0001", "gpu-0002"], [])
+    reported = json.loads(faulthound("export", JOB, str(file), "--force", "--json", "--service", url).stdout)
+    assert (reported["job"], reported["nodes"], reported["missing"]) == (JOB, ["gpu-0001", "gpu-0002"], [])
 
 
 def test_agents_are_asked_and_awaited(url: str) -> None:

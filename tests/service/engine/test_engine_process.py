@@ -85,13 +85,13 @@ def check_once(database: Database, jobs: list[str]) -> None:
     with database.session() as session:
         incidents = session.scalars(select(IncidentRow)).all()
         verdicts = session.scalars(select(VerdictRow)).all()
-        told = session.execute(select(TimelineEntry.incident, TimelineEntry.kind)).all()
+        reported = session.execute(select(TimelineEntry.incident, TimelineEntry.kind)).all()
     assert sorted(one.job or "" for one in incidents) == sorted(jobs)
     assert {one.incident: one.version for one in verdicts} == {one.id: 1 for one in incidents}
     for one in incidents:
         assert [culprit["id"] for culprit in one.culprits] == [f"node-of-{one.job}"]
         for kind in ("opened", "published"):
-            assert sum(tuple(row) == (one.id, kind) for row in told) == 1, (one.job, kind)
+            assert sum(tuple(row) == (one.id, kind) for row in reported) == 1, (one.job, kind)
 
 
 def test_an_engine_that_is_killed_goes_on_where_it_was(database: Database, url: str, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_symptom_becomes_an_incident_and_its_nodes_are_asked(bench: Bench) -> 
     assert (cost.incident, cost.onset_at, cost.detected_at) == (row.id, row.onset_at, row.opened_at)
     asked = sorted((command.node, command.verb, command.asked_by) for command in bench.all(Command))
     assert asked == [(node, verb, "engine") for node in NODES for verb in ("read", "recorders", "stacks")]
-    assert bench.told() == ["opened", "asked", "asked", "asked"]
+    assert bench.reported() == ["opened", "asked", "asked", "asked"]
 
 
 def test_a_judgement_is_published_with_all_that_readers_ask_for(bench: Bench) -> None:
@@ -76,7 +76,7 @@ def test_a_judgement_is_published_with_all_that_readers_ask_for(bench: Bench) ->
     assert bench.one(Downtime).verdict_at == verdict.at == judged.at
     assert row.version > 1
     assert judged.details["culprits"] == ["node:gpu-0001"]
-    assert bench.told("asked", "answered", "judged", "published")[3:] == ["answered", "judged", "published"]
+    assert bench.reported("asked", "answered", "judged", "published")[3:] == ["answered", "judged", "published"]
 
 
 def _judge_of(bench: Bench, verdict: VerdictRow) -> Judge:
@@ -109,7 +109,7 @@ def test_an_incident_closes_and_lets_go(bench: Bench) -> None:
     assert row.closed_because == "the job moves again at step 41"
     assert bench.all(UnfitNode) == []
     assert bench.one(Pin).until >= row.opened_at
-    assert bench.told("opened", "published", "closed") == ["opened", "published", "closed"]
+    assert bench.reported("opened", "published", "closed") == ["opened", "published", "closed"]
 
 
 def test_who_was_named_stays_unfit_where_the_job_only_ended(bench: Bench) -> None:
@@ -171,9 +171,9 @@ def test_a_kill_at_any_turn_changes_nothing(bench: Bench, phase: int) -> None:
             turn(second)
         (row,) = bench.all(IncidentRow)
         asked = sorted((command.node, command.verb) for command in bench.all(Command))
-        told = bench.told("opened", "published", "closed")
+        reported = bench.reported("opened", "published", "closed")
         culprits = [msgspec.json.decode(verdict.document)["culprits"] for verdict in bench.all(VerdictRow)]
-        return (row.id, row.closed_because, row.verdict_version, asked, told, culprits)
+        return (row.id, row.closed_because, row.verdict_version, asked, reported, culprits)
 
     def killed(second: int) -> None:
         bench.turns(1)
@@ -210,7 +210,7 @@ def test_what_the_database_broke_off_is_written_later(bench: Bench, monkeypatch:
 
     assert bench.one(IncidentRow).verdict_version == 1
     assert len(bench.all(Command)) == 6
-    assert bench.told("opened", "published") == ["opened", "published"]
+    assert bench.reported("opened", "published") == ["opened", "published"]
 
 
 def test_a_commit_of_which_nobody_was_told_is_not_repeated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_a_commit_of_which_nobody_was_told_is_not_repeated(bench: Bench, monkeyp
 
     assert bench.one(IncidentRow).verdict_version == 1
     assert len(bench.all(Command)) == 6
-    assert bench.told("opened", "asked", "published") == ["opened", "asked", "asked", "asked", "published"]
+    assert bench.reported("opened", "asked", "published") == ["opened", "asked", "asked", "asked", "published"]
     assert bench.numbers.write_failures == 0
 
 

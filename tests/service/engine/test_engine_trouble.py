@@ -67,7 +67,7 @@ def test_an_engine_without_its_lease_writes_nothing(bench: Bench) -> None:
     assert bench.all(IncidentRow) == []
     bench.turns(2)
 
-    assert bench.told("opened") == ["opened"]
+    assert bench.reported("opened") == ["opened"]
 
 
 def test_a_batch_that_nobody_can_read_is_passed_over(bench: Bench) -> None:
@@ -128,7 +128,7 @@ def test_what_a_person_closed_stays_closed(bench: Bench) -> None:
 
     assert bench.one(IncidentRow).closed_because == "a drill"
     assert bench.all(VerdictRow) == []
-    assert bench.told("opened", "closed") == ["opened"]
+    assert bench.reported("opened", "closed") == ["opened"]
     assert bench.driver.state.incidents == {}
 
 
@@ -139,8 +139,8 @@ def test_a_failed_analyzer_is_told_of(bench: Bench) -> None:
     bench.judges.failing.append(JudgeFailure(bench.one(IncidentRow).id, "stacks", "its process ended with SIGSEGV"))
     bench.turns(1)
 
-    (told,) = [row for row in bench.all(TimelineEntry) if row.kind == "judge_failed"]
-    assert told.details == {"analyzer": "stacks", "why": "its process ended with SIGSEGV"}
+    (reported,) = [row for row in bench.all(TimelineEntry) if row.kind == "judge_failed"]
+    assert reported.details == {"analyzer": "stacks", "why": "its process ended with SIGSEGV"}
     assert bench.numbers.judge_failures == 1
 
 
@@ -178,7 +178,7 @@ def test_an_alarm_is_raised_once_and_over_once(bench: Bench, monkeypatch: pytest
 
     row = bench.one(AlarmRow)
     assert (row.text, row.over_at - row.raised_at) == ("0.75 of the ranks", 20.0)
-    assert bench.told() == ["alarm", "alarm_over"]
+    assert bench.reported() == ["alarm", "alarm_over"]
 
 
 @pytest.mark.system
@@ -219,7 +219,7 @@ def test_a_clock_that_goes_back_is_noticed(bench: Bench) -> None:
     bench.fleet.run("hung", NODES)
     bench.turns(2)
 
-    assert bench.told("opened") == ["opened"]
+    assert bench.reported("opened") == ["opened"]
 
 
 def test_the_lag_is_told(bench: Bench) -> None:

@@ -26,8 +26,8 @@ PATHS = ("/", HOME, "/remediations", "/holds")
 
 def test_a_hold_stands_in_the_way(client: Client, ann: Browser) -> None:
     """Held from its proposal, a node is on the page of holds, and the proposal says what keeps it from acting and who did."""
-    told = ann.forms(HOME).of("/holds") | {"what": "node:gpu-0002", "reason": "its HBM is being tested"}
-    assert ann.submit("/holds", told).headers["location"] == HOME
+    reported = ann.forms(HOME).of("/holds") | {"what": "node:gpu-0002", "reason": "its HBM is being tested"}
+    assert ann.submit("/holds", reported).headers["location"] == HOME
 
     assert "Cannot act now" in page(ann).text
     assert "is held by ann (" in page(ann).text
@@ -38,9 +38,14 @@ def test_a_hold_stands_in_the_way(client: Client, ann: Browser) -> None:
 
 def test_holds_are_made_and_ended_on_their_page(client: Client, ann: Browser) -> None:
     """A job can be held by its name; the button that ends a hold says whose it is."""
-    told = ann.forms("/holds").of("/holds") | {"kind": "job", "name": "llama-405b", "hours": "0.5", "reason": "a copy"}
+    reported = ann.forms("/holds").of("/holds") | {
+        "kind": "job",
+        "name": "llama-405b",
+        "hours": "0.5",
+        "reason": "a copy",
+    }
     before = now()
-    assert ann.submit("/holds", told).headers["location"] == "/holds"
+    assert ann.submit("/holds", reported).headers["location"] == "/holds"
     (held,) = client.get("/v1/holds").json()["items"]
     assert (held["job"], held["node"]) == ("llama-405b", None)
     assert 1_799 <= held["until"] - before <= 1_810
@@ -56,9 +61,14 @@ def test_holds_are_made_and_ended_on_their_page(client: Client, ann: Browser) ->
 
 def test_hours_from_an_uncertain_now_are_refused(client: Client, ann: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that is a day behind, and is corrected, a hold of four hours would end at once: the page says what to do."""
-    told = ann.forms("/holds").of("/holds") | {"kind": "job", "name": "llama-405b", "hours": "4", "reason": "a copy"}
+    reported = ann.forms("/holds").of("/holds") | {
+        "kind": "job",
+        "name": "llama-405b",
+        "hours": "4",
+        "reason": "a copy",
+    }
     monkeypatch.setattr(PROCESS, "doubt", "the wall clock is -86,400 s from the newest stored instant")
-    refused = ann.submit("/holds", told)
+    refused = ann.submit("/holds", reported)
 
     assert refused.status_code == 422
     assert "faulthound holds add" in refused.text
@@ -73,8 +83,8 @@ def test_hours_from_an_uncertain_now_are_refused(client: Client, ann: Browser, m
 )  # fmt: skip
 def test_a_hold_that_says_too_little_is_refused(client: Client, ann: Browser, wrong: dict[str, str]) -> None:
     """What a hold lacks is said on a page, and nothing is held."""
-    told = {"key": ann.key(), "kind": "node", "name": "gpu-0002", "hours": "4", "reason": "x", "from": "/holds"}
-    answer = ann.submit("/holds", told | wrong)
+    reported = {"key": ann.key(), "kind": "node", "name": "gpu-0002", "hours": "4", "reason": "x", "from": "/holds"}
+    answer = ann.submit("/holds", reported | wrong)
 
     assert answer.status_code == 422
     assert "Nothing was changed" in whole(answer).text
@@ -95,9 +105,9 @@ def test_a_hold_of_an_unknown_node_needs_its_box(client: Client, ann: Browser) -
 
 def test_a_freeze_is_on_every_page(client: Client, ann: Browser) -> None:
     """Frozen by a form, every page says so first, with who and why; thawed by the same form; a stale form does neither."""
-    told = ann.forms("/remediations").of("/freeze") | {"reason": "the power is being tested"}
-    assert ann.submit("/freeze", told).status_code == 303
-    again = ann.submit("/freeze", told)
+    reported = ann.forms("/remediations").of("/freeze") | {"reason": "the power is being tested"}
+    assert ann.submit("/freeze", reported).status_code == 303
+    again = ann.submit("/freeze", reported)
     for path in PATHS:
         said = " ".join(page(ann, path).text.split())
         assert "Frozen by ann (" in said
@@ -105,15 +115,15 @@ def test_a_freeze_is_on_every_page(client: Client, ann: Browser) -> None:
     assert "Everything is frozen by ann (" in page(ann).text
     assert again.status_code == 412
 
-    told = ann.forms("/remediations").of("/freeze")
-    assert told["frozen"] == "no"
-    assert ann.submit("/freeze", told | {"reason": ""}).status_code == 422
+    reported = ann.forms("/remediations").of("/freeze")
+    assert reported["frozen"] == "no"
+    assert ann.submit("/freeze", reported | {"reason": ""}).status_code == 422
     for unsaid in ({"frozen": ""}, {"frozen": "perhaps"}):
-        assert ann.submit("/freeze", told | {"reason": "over"} | unsaid).status_code == 422
-    silent = {name: value for name, value in told.items() if name != "frozen"}
+        assert ann.submit("/freeze", reported | {"reason": "over"} | unsaid).status_code == 422
+    silent = {name: value for name, value in reported.items() if name != "frozen"}
     assert ann.submit("/freeze", silent | {"reason": "over"}).status_code == 422
     assert client.get("/v1/freeze").json()["frozen"] is True
-    assert ann.submit("/freeze", told | {"reason": "over"}).status_code == 303
+    assert ann.submit("/freeze", reported | {"reason": "over"}).status_code == 303
     assert client.get("/v1/freeze").json()["frozen"] is False
 
 
@@ -131,9 +141,9 @@ def test_an_open_breaker_is_on_every_page(client: Client, ann: Browser) -> None:
         assert "The breaker is open" in page(ann, path).text
     assert "Cannot act now" in page(ann).text
 
-    told = ann.forms("/remediations").of("/breaker/close")
-    assert ann.submit("/breaker/close", told | {"reason": ""}).status_code == 422
-    assert ann.submit("/breaker/close", told | {"reason": "three bad cables"}).status_code == 303
+    reported = ann.forms("/remediations").of("/breaker/close")
+    assert ann.submit("/breaker/close", reported | {"reason": ""}).status_code == 422
+    assert ann.submit("/breaker/close", reported | {"reason": "three bad cables"}).status_code == 303
     assert client.get("/v1/breaker").json()["open"] is False
     assert "The breaker is open" not in page(ann, "/").text
 
@@ -158,15 +168,15 @@ def test_nothing_foreign_becomes_a_part_of_a_page(client: Client) -> None:
             assert not [name for _, own in found.elements for name in own if name.startswith("on")], path
             assert "\u202e" not in found.text
             assert "<img" in found.text, path
-        told = browser.forms(f"/incidents/{incident}").of(f"/remediations/{one.id}/reject") | {"reason": HOSTILE}
-        refused = browser.submit(f"/remediations/{one.id}/reject", told)
+        reported = browser.forms(f"/incidents/{incident}").of(f"/remediations/{one.id}/reject") | {"reason": HOSTILE}
+        refused = browser.submit(f"/remediations/{one.id}/reject", reported)
         assert refused.status_code == 422
         assert "img" not in [tag for tag, _ in whole(refused).elements]
         held = browser.forms(f"/incidents/{incident}").of("/holds") | {"what": f"job:{job}", "reason": "<b>it</b>"}
         assert browser.submit("/holds", held).status_code == 303
         assert "<b>it</b>" in page(browser, "/holds").text
-        told["reason"] = "<script>alert(1)</script>"
-        assert browser.submit(f"/remediations/{one.id}/reject", told).status_code == 303
+        reported["reason"] = "<script>alert(1)</script>"
+        assert browser.submit(f"/remediations/{one.id}/reject", reported).status_code == 303
         assert "<script>alert(1)</script>" in page(browser, f"/incidents/{incident}").text
 
 

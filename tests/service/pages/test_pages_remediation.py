@@ -185,8 +185,8 @@ def test_an_attack_decides_nothing(
     client: Client, ann: Browser, verb: str, headers: dict[str, str], changed: dict[str, str]
 ) -> None:
     """A form from elsewhere or without its key is refused, with Ann's own cookie, and nothing is changed."""
-    told = ann.forms(HOME).of(f"{URL}/{verb}") | {"reason": "no"} | changed
-    answer = ann.submit(f"{URL}/{verb}", told, headers=headers)
+    reported = ann.forms(HOME).of(f"{URL}/{verb}") | {"reason": "no"} | changed
+    answer = ann.submit(f"{URL}/{verb}", reported, headers=headers)
 
     assert answer.status_code in (403, 415)
     assert "Nothing was changed" in answer.text
@@ -195,10 +195,10 @@ def test_an_attack_decides_nothing(
 
 def test_an_ended_session_decides_nothing(client: Client, ann: Browser) -> None:
     """After twelve hours the form leads to the page to sign in, and nothing is changed."""
-    told = ann.forms(HOME).of(f"{URL}/approve")
+    reported = ann.forms(HOME).of(f"{URL}/approve")
     with client.service.database.transaction() as session:
         session.execute(update(PageSession).values(expires_at=now() - 1))
-    answer = ann.submit(f"{URL}/approve", told)
+    answer = ann.submit(f"{URL}/approve", reported)
 
     assert answer.status_code == 403
     assert "Your session has ended: sign in again; nothing was changed" in answer.text

@@ -41,7 +41,7 @@ def token(client: Client, *scopes: str, name: str = "ann") -> str:
     return client.service.tokens.make(name, scopes or ["remediate"])[1]
 
 
-def told(client: Client, kind: str) -> list[AuditEvent]:
+def reported(client: Client, kind: str) -> list[AuditEvent]:
     """Return the audit log's events of a kind, the newest first."""
     with client.service.database.session() as session:
         return list(
@@ -57,7 +57,7 @@ def test_a_token_becomes_a_session(client: Client, browser: Browser) -> None:
     page = browser.get("/")
     assert page.status_code == 200
     assert "sign out ann (" in page.text
-    assert told(client, "signed_in")[0].actor.startswith("ann (")
+    assert reported(client, "signed_in")[0].actor.startswith("ann (")
 
 
 def test_the_cookie_holds_no_token(client: Client, browser: Browser) -> None:
@@ -109,8 +109,8 @@ def test_who_may_not_decide_cannot_sign_in(client: Client, browser: Browser) -> 
     assert unknown.status_code == 403
     assert "The token is unknown" in unknown.text
     assert "set-cookie" not in {**read.headers, **unknown.headers}
-    assert any(event.actor.startswith("reader (") for event in told(client, "scope_refused"))
-    assert any(event.subject == "POST /sign-in" for event in told(client, "token_refused"))
+    assert any(event.actor.startswith("reader (") for event in reported(client, "scope_refused"))
+    assert any(event.subject == "POST /sign-in" for event in reported(client, "token_refused"))
 
 
 def test_signing_in_leads_nowhere_else(client: Client, browser: Browser) -> None:
@@ -141,7 +141,7 @@ def test_signing_out_ends_the_session(client: Client, browser: Browser) -> None:
     browser.cookies.set(COOKIE, kept)
     assert browser.get("/").status_code == 401
     assert "Your session has ended" in browser.submit("/sign-out", {"key": key}).text
-    assert told(client, "signed_out")[0].actor.startswith("ann (")
+    assert reported(client, "signed_out")[0].actor.startswith("ann (")
 
 
 def test_a_session_ends_with_its_token(client: Client, browser: Browser) -> None:
@@ -177,7 +177,7 @@ def test_a_form_from_elsewhere_is_refused(client: Client, browser: Browser, head
     assert answer.status_code == 403
     assert "Nothing was changed" in answer.text
     assert browser.get("/").status_code == 200
-    assert told(client, "form_refused")
+    assert reported(client, "form_refused")
 
 
 def test_another_site_signs_nobody_in(client: Client, browser: Browser) -> None:

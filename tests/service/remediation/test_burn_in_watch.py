@@ -78,7 +78,7 @@ def spares(care: Care) -> int | None:
     return known.spares
 
 
-def told(care: Care) -> list[str]:
+def reported(care: Care) -> list[str]:
     """Return what the audit log has of nodes."""
     with care.database.session() as session:
         kinds = session.scalars(select(AuditEvent.kind).order_by(AuditEvent.sequence))
@@ -98,7 +98,7 @@ def test_good_steps_are_counted_and_end_it(care: Care) -> None:
     assert record(care).burn_in == "healthy"
     assert record(care).history[-1].kind == "burn_in_passed"
     runs(care, 3)
-    assert told(care) == ["node_fit"]
+    assert reported(care) == ["node_fit"]
 
 
 def test_idle_hours_and_other_nodes_count_nothing(care: Care) -> None:
@@ -149,12 +149,12 @@ def test_trouble_begins_the_hours_anew(care: Care, shown: str) -> None:
     assert shaken.log_odds == pytest.approx(record(care).log_odds)
 
     runs(care, 5)
-    assert (record(care).stood_seconds, told(care)) == (0.0, ["node_troubled"])
+    assert (record(care).stood_seconds, reported(care)) == (0.0, ["node_troubled"])
     with care.database.transaction() as session:
         session.get_one(Incident, id).closed_at = care.now
     runs(care, 5)
     assert record(care).stood_seconds > 200.0
-    assert told(care) == ["node_troubled"]
+    assert reported(care) == ["node_troubled"]
 
 
 def test_trouble_of_others_is_none_of_it(care: Care) -> None:
@@ -164,7 +164,7 @@ def test_trouble_of_others_is_none_of_it(care: Care) -> None:
     seed(care.database, "inc-000000000009", at=care.now, verdicts=[verdict(node="gpu-0003")])
     runs(care, 5)
     assert record(care).stood_seconds > 800.0
-    assert told(care) == []
+    assert reported(care) == []
 
 
 def test_an_undone_eviction_ends_in_a_burn_in(care: Care) -> None:
@@ -188,14 +188,14 @@ def test_a_node_that_a_job_runs_on_is_back(care: Care) -> None:
     care.turn(90.0)
     care.turn(60.0)
     assert record(care).is_out()
-    assert told(care) == []
+    assert reported(care) == []
 
     place(care.database, (NODE, "gpu-0004"), attempt=1, job="another", at=care.now)
     care.turn(60.0)
-    assert (record(care).is_out(), record(care).burn_in, told(care)) == (False, "burning_in", ["node_returned"])
+    assert (record(care).is_out(), record(care).burn_in, reported(care)) == (False, "burning_in", ["node_returned"])
     assert record(care).history[-1].note == "another runs on it"
     care.turn(60.0)
-    assert told(care) == ["node_returned"]
+    assert reported(care) == ["node_returned"]
 
 
 def test_a_node_under_burn_in_is_no_spare(care: Care) -> None:

@@ -91,10 +91,10 @@ def test_an_attempt_is_its_newest_failure(database: Database) -> None:
     closed(database, "inc-3", AT + 360.0, recovered=False)
     fails(database, "inc-4", 3, AT + 370.0, said=slow)
 
-    told = past(database, "inc-4", AT + 400.0).attempts
+    reported = past(database, "inc-4", AT + 400.0).attempts
     earlier = past(database, "inc-3", AT + 400.0).attempts
 
-    assert [(one.number, one.symptom, one.code_version) for one in told] == [
+    assert [(one.number, one.symptom, one.code_version) for one in reported] == [
         (1, "", "a"),
         (2, "", "b"),
         (3, "hang", "b"),
@@ -141,11 +141,11 @@ def test_uncounted_attempts_are_counted_by_their_incidents(database: Database, u
     did(database, incident="inc-1", attempt=uncounted)
     fails(database, "inc-2", uncounted, AT + 2_000.0, last_step=8)
 
-    told = past(database, "inc-2", AT + 2_010.0)
+    reported = past(database, "inc-2", AT + 2_010.0)
 
-    assert [one.number for one in told.attempts] == [1, 2]
-    assert told.attempts[1].good_seconds == pytest.approx(1_900.0 - 12.0)
-    assert [(one.kind, one.attempt, one.outcome) for one in told.taken] == [("evict", 1, "done")]
+    assert [one.number for one in reported.attempts] == [1, 2]
+    assert reported.attempts[1].good_seconds == pytest.approx(1_900.0 - 12.0)
+    assert [(one.kind, one.attempt, one.outcome) for one in reported.taken] == [("evict", 1, "done")]
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def test_the_whole_ladder_of_a_hang_without_a_name(either: Job) -> None:
     assert third.replay is not None
     assert [group.nodes for group in third.replay.vertical] == [NODES[::2], NODES[1::2]]
     assert either.proposal() is None
-    assert [why.endswith("a person must decide") for why in either.told()] == [True]
-    assert "reattempt, rollback, replay" in either.told()[0]
+    assert [why.endswith("a person must decide") for why in either.reported()] == [True]
+    assert "reattempt, rollback, replay" in either.reported()[0]
 
 
 def test_a_first_proof_is_planned_as_ever(job: Job) -> None:
@@ -65,7 +65,7 @@ def test_a_hang_is_not_restarted_before_it_lasts(job: Job) -> None:
 
     assert before is None
     assert job.care.all() == []
-    assert job.told() == []
+    assert job.reported() == []
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_code_that_never_ran_elsewhere_is_its_authors(job: Job) -> None:
     job.care.turn()
 
     assert job.care.all() == []
-    assert [why.endswith("its authors must examine it") for why in job.told()] == [True]
+    assert [why.endswith("its authors must examine it") for why in job.reported()] == [True]
 
 
 def test_what_was_rejected_is_not_proposed_again(job: Job) -> None:

@@ -48,7 +48,7 @@ from service.store.models import Execution
 from service.store.models import Remediation as Row
 from tests.support.incident_rows import AT, JOB, verdict
 from tests.support.remediation_fleet import ID, INCIDENT, hung, let, place, plan, refusal
-from tests.support.stored_steps import APPROVED, NOW, PROPOSED, told
+from tests.support.stored_steps import APPROVED, NOW, PROPOSED, reported
 
 BEGUN = (*APPROVED, Take(id=ID, by="slurm"), Begin(id=ID, by="slurm", token=1))
 DONE = (*BEGUN, Complete(id=ID, by="slurm", token=1, did={"gpu-0002": "drained"}))
@@ -80,19 +80,19 @@ def test_a_life_is_stored_and_told(database: Database, remedies: RemediationRepo
     assert rows.parse_row(row) == one
     assert one.did == {"gpu-0002": "drained"}
     assert [tuple(each) for each in taken] == [(ID, ["gpu-0002"])]
-    assert told(database) == (kinds, [(INCIDENT, kind) for kind in kinds])
+    assert reported(database) == (kinds, [(INCIDENT, kind) for kind in kinds])
 
 
 def test_a_refused_event_changes_nothing(database: Database, remedies: RemediationRepository) -> None:
     """A forged token, and a second approval: refused, and no row of any kind is there that was not before."""
     let(remedies, *APPROVED, Take(id=ID, by="slurm"))
-    before = told(database), remedies.state(NOW)
+    before = reported(database), remedies.state(NOW)
 
     assert refusal(remedies, Begin(id=ID, by="slurm", token=7)) == "fenced"
     assert refusal(remedies, Begin(id=ID, by="other", token=1)) == "fenced"
     assert refusal(remedies, Approve(id=ID, by="ann")) == "conflict"
     assert refusal(remedies, Approve(id="rem-000000000000", by="ann")) == "not_found"
-    assert (told(database), remedies.state(NOW)) == before
+    assert (reported(database), remedies.state(NOW)) == before
 
 
 def test_a_rehearsal_changes_nothing(database: Database, remedies: RemediationRepository) -> None:
@@ -103,7 +103,7 @@ def test_a_rehearsal_changes_nothing(database: Database, remedies: RemediationRe
     assert book.remediations[ID].status == "approved"
     assert len(done) == 2
     assert remedies.state(NOW).remediations[ID].status == "proposed"
-    assert told(database)[0] == ["remediation_proposed"]
+    assert reported(database)[0] == ["remediation_proposed"]
 
 
 def test_a_check_sees_what_the_event_meets_and_can_stop_it(remedies: RemediationRepository) -> None:
@@ -316,7 +316,7 @@ def test_holds_freeze_and_breaker_are_kept(database: Database, remedies: Remedia
         versions.append(rows.version_of(session, rows.FREEZE))
     assert versions == [1, 2]
     assert (remedies.state(NOW).holds, remedies.state(NOW).freeze) == ({}, None)
-    assert told(database)[0][1:] == ["hold_added", "frozen", "thawed", "hold_expired"]
+    assert reported(database)[0][1:] == ["hold_added", "frozen", "thawed", "hold_expired"]
 
 
 def test_a_hold_that_is_over_is_told_of_once(database: Database, remedies: RemediationRepository) -> None:
@@ -325,7 +325,7 @@ def test_a_hold_that_is_over_is_told_of_once(database: Database, remedies: Remed
     remedies.handle(AddHold(hold=hold), NOW)
     for seconds in (30.0, 61.0, 90.0):
         remedies.handle(RemediationTick(), NOW + seconds)
-    assert told(database)[0] == ["hold_added", "hold_expired"]
+    assert reported(database)[0] == ["hold_added", "hold_expired"]
 
 
 def test_the_breaker_stays_open_until_a_person_closes_it(database: Database) -> None:
@@ -343,7 +343,7 @@ def test_the_breaker_stays_open_until_a_person_closes_it(database: Database) -> 
     remedies.handle(CloseBreaker(by="ann", reason="three bad cables"), NOW + 1.0)
     book = remedies.state(NOW + 2.0)
     assert (book.trip, book.breaker_closed_at) == (None, NOW + 1.0)
-    assert told(database)[0].count("breaker_tripped") == 1
+    assert reported(database)[0].count("breaker_tripped") == 1
 
 
 def test_what_a_database_refuses_to_read_is_not_stored(database: Database, remedies: RemediationRepository) -> None:

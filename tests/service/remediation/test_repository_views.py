@@ -166,8 +166,8 @@ def test_a_rule_is_judged_by_the_closed_cases_that_it_fits(database: Database) -
     )  # fmt: skip
     with database.transaction() as session:
         for number, (probability, closed_at, correct) in enumerate(cases):
-            told = {"probability": probability, "rule": "hangs", "mode": "shadow"}
-            one = plan(id=f"rem-{number}", incident=f"inc-{number}", **told)
+            reported = {"probability": probability, "rule": "hangs", "mode": "shadow"}
+            one = plan(id=f"rem-{number}", incident=f"inc-{number}", **reported)
             document = msgspec.to_builtins(one)
             case = {"remediation": one.id, "incident": one.incident, "at": AT, "document": document}
             session.add(ShadowCase(**case, closed_at=closed_at, correct=correct, because=""))

@@ -297,9 +297,9 @@ def test_a_file_cannot_steer_the_terminal() -> None:
 
 def test_the_document_has_every_field_always() -> None:
     """Even an empty verdict shows all fields, so that a reader needs no defaults; equal verdicts are equal bytes."""
-    told = json.loads(to_json(healthy()))
+    reported = json.loads(to_json(healthy()))
 
-    assert set(told) == set(Verdict.__struct_fields__)
+    assert set(reported) == set(Verdict.__struct_fields__)
     assert to_json(hang()) == to_json(hang())
 
 

@@ -238,11 +238,11 @@ def test_kills_neither_repeat_nor_skip_a_batch(database: Database, url: str) -> 
         kills += 1
 
     with database.session() as session:
-        told = session.scalars(select(AuditEvent)).all()
+        reported = session.scalars(select(AuditEvent)).all()
         ranks = session.scalars(select(PlacementRow.rank).order_by(PlacementRow.rank)).all()
         cursor = session.get_one(Cursor, "follower").sequence
     assert kills == 10
-    assert sorted(event.details["batch"] for event in told) == sorted(f"b{number}" for number in range(0, 400, 10))
+    assert sorted(event.details["batch"] for event in reported) == sorted(f"b{number}" for number in range(0, 400, 10))
     assert ranks == [number for number in range(400) if number % 10]
     assert cursor == log.read_from(399, 10)[-1].sequence
 

@@ -75,13 +75,13 @@ def test_the_window_is_what_was_sent(history: list[Sent]) -> None:
         for place, metric in enumerate(cube.metrics):
             expected = [known.get((node, device, metric, int(tick // 10)), math.nan) for tick in cube.ticks]
             np.testing.assert_array_equal(
-                told(metric, cube.values[:, column, place].tolist()),
-                told(metric, expected),
+                reported(metric, cube.values[:, column, place].tolist()),
+                reported(metric, expected),
                 f"{node} {device} {metric}",
             )
 
 
-def told(metric: str, series: list[float]) -> list[float]:
+def reported(metric: str, series: list[float]) -> list[float]:
     """Return what a series tells: a gauge its values, a counter its growth since the first of them."""
     first = next((value for value in series if not math.isnan(value)), 0.0)
     return [value - first for value in series] if metric.endswith("_total") else series

@@ -72,7 +72,7 @@ def bad_network(folder: Path, size: Size) -> Outcome:
     finally:
         for proxy in proxies:
             proxy.close()
-    return Outcome(outcome.told, outcome.found, dict(proxies[0].did))
+    return Outcome(outcome.reported, outcome.found, dict(proxies[0].did))
 
 
 def wrong_clocks(folder: Path, size: Size) -> Outcome:

@@ -59,7 +59,7 @@ class Recording:
     """A job as its agents told of it. Rounds of answers are in the order in which they were asked for."""
 
     begun_at: float  # UTC seconds of the first batch that tells of the job
-    told: list[tuple[float, str, tuple[Record, ...]]] = field(default_factory=list)  # received_at, node, records
+    reported: list[tuple[float, str, tuple[Record, ...]]] = field(default_factory=list)  # received_at, node, records
     answers: dict[tuple[str, str], list[list[Record]]] = field(default_factory=dict)  # (node, verb) → rounds
     # node → when it last told of an ordinary moment of the job's life, and what
     idle: dict[str, tuple[float, tuple[Record, ...]]] = field(default_factory=dict)
@@ -67,22 +67,22 @@ class Recording:
     @property
     def seconds(self) -> float:
         """Return how long telling it takes."""
-        return self.told[-1][0] - self.begun_at
+        return self.reported[-1][0] - self.begun_at
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Return who tells."""
-        return tuple(sorted({node for _, node, _ in self.told}))
+        return tuple(sorted({node for _, node, _ in self.reported}))
 
 
 def recorded(path: Path, *, ends: bool) -> Recording:
     """Read the export of a job. ``ends``: its end is a part of the story; else it is left out, with all after it."""
     with path.open("rb") as stream:
         batches = [entry for entry in bundle.read(stream) if isinstance(entry, bundle.Batch) and entry.sequence]
-    told = [(one.received_at, block.decode(one.block)) for one in sorted(batches, key=lambda one: one.sequence)]
-    recording = Recording(next(at for at, records in told if any(record.job is not None for record in records)))
+    reported = [(one.received_at, block.decode(one.block)) for one in sorted(batches, key=lambda one: one.sequence)]
+    recording = Recording(next(at for at, records in reported if any(record.job is not None for record in records)))
     brought: dict[tuple[str, str], list[tuple[float, Record]]] = defaultdict(list)
-    for at, records in told:
+    for at, records in reported:
         if not ends and any(_has_ended(record) for record in records):
             break
         node = next((record.node for record in records if record.node), None)
@@ -94,13 +94,13 @@ def recorded(path: Path, *, ends: bool) -> Recording:
             elif isinstance(record, CommandResult):
                 _close_round(recording, node, record, brought.pop((node, record.verb), []))
         _tell(recording, at, node, [one for one in records if type(one) not in {*_BROUGHT, CommandResult}])
-    recording.told.sort(key=lambda one: one[0])
+    recording.reported.sort(key=lambda one: one[0])
     return recording
 
 
 def _tell(recording: Recording, at: float, node: str, records: list[Record]) -> None:
     if records:
-        recording.told.append((at, node, tuple(records)))
+        recording.reported.append((at, node, tuple(records)))
     idle = tuple(one for one in records if isinstance(one, Samples | ProcessState) and not _has_ended(one))
     if idle:
         recording.idle[node] = at, idle
@@ -111,7 +111,7 @@ def _close_round(recording: Recording, node: str, result: CommandResult, brought
     since = (result.at or 0.0) - ROUND_SECONDS
     fresh = [record for _, record in brought if (record.at or 0.0) >= since]
     recording.answers.setdefault((node, result.verb), []).append([*fresh, result])
-    recording.told += [(at, node, (record,)) for at, record in brought if (record.at or 0.0) < since]
+    recording.reported += [(at, node, (record,)) for at, record in brought if (record.at or 0.0) < since]
 
 
 def _has_ended(record: Record) -> bool:
@@ -137,7 +137,7 @@ class Player:
             self._spools[node] = spool
             self._shippers.append(Shipper(spool, client, clock, node))
             self._polls.append(CommandPoll(_Ear(self, node), client, node))  # type: ignore[arg-type] # all that it calls is take
-        for at, node, records in recording.told:
+        for at, node, records in recording.reported:
             self._plan(at + self._later_seconds, node, records)
         self._thread = threading.Thread(target=self._tell, name="player", daemon=True)
 

@@ -126,36 +126,36 @@ class Fleet:
         assert self.process is not None
         self.process.terminate()
         output, _ = self.process.communicate(timeout=DRAINED_SECONDS)
-        told: dict[str, Any] = json.loads(output.splitlines()[-1])
-        return told
+        reported: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return reported
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a scene came to."""
 
-    told: dict[str, Any]  # by the fleet
+    reported: dict[str, Any]  # by the fleet
     found: Count  # in the log
     did: dict[str, int]
 
     def complaints(self, *, dropped: bool = False) -> list[str]:
         """Return what is wrong; ``dropped``: losses are allowed where the agents told of exactly so many."""
-        lost, wrong = self.found.lost(self.told["last"]), []
+        lost, wrong = self.found.lost(self.reported["last"]), []
         if not dropped and lost:
             wrong.append(f"lost: { ({node: numbers[:5] for node, numbers in list(lost.items())[:3]}) } …")
-        for node, told in self.found.told_dropped.items() if dropped else ():
-            if len(lost.get(node, ())) != told:
-                wrong.append(f"{node} told of {told} dropped records and {len(lost.get(node, ()))} are missing")
+        for node, reported in self.found.told_dropped.items() if dropped else ():
+            if len(lost.get(node, ())) != reported:
+                wrong.append(f"{node} told of {reported} dropped records and {len(lost.get(node, ()))} are missing")
         wrong += [f"twice: {node} {numbers[:5]}" for node, numbers in list(self.found.twice().items())[:3]]
-        wrong += [f"{self.told['left']} batches were never delivered"] if self.told["left"] else []
-        wrong += [f"{self.told['refused']} batches were refused"] if self.told["refused"] else []
+        wrong += [f"{self.reported['left']} batches were never delivered"] if self.reported["left"] else []
+        wrong += [f"{self.reported['refused']} batches were refused"] if self.reported["refused"] else []
         wrong += [f"{self.found.out_of_order} sequence numbers out of order"] if self.found.out_of_order else []
         return wrong
 
     @property
     def records(self) -> int:
         """Return how many records were spooled."""
-        return sum(self.told["last"].values())
+        return sum(self.reported["last"].values())
 
 
 @contextmanager
@@ -184,9 +184,9 @@ def scene(
     with _ended(service, fleet):
         fleet.start()
         did = act(service, fleet)
-        told = fleet.finish()
+        reported = fleet.finish()
         service.stop()
-        return Outcome(told, count(service.database), did)
+        return Outcome(reported, count(service.database), did)
 
 
 def service_killed(

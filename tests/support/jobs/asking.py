@@ -27,10 +27,10 @@ PRIVATE = Path(os.environ["ASKING_PRIVATE"])
 def strike() -> dict[str, Any]:
     """Return what the driver last wrote: number, rank, client and the server's address."""
     try:
-        told: dict[str, Any] = json.loads((PRIVATE / "strike").read_text())
+        reported: dict[str, Any] = json.loads((PRIVATE / "strike").read_text())
     except FileNotFoundError:
         return {"number": -1, "rank": -1}
-    return told
+    return reported
 
 
 def place() -> tuple[str, int]:
@@ -96,12 +96,12 @@ def main() -> None:
     (PRIVATE / f"pid_rank{rank}").write_text(str(os.getpid()))
     for step in count(1):
         time.sleep(0.2)
-        told = strike()
-        if told["rank"] == rank and told["number"] != done:
-            done = told["number"]
+        reported = strike()
+        if reported["rank"] == rank and reported["number"] != done:
+            done = reported["number"]
             (PRIVATE / f"struck{done}").touch()
             with suppress(Exception):  # the server was ended
-                CLIENTS[told["client"]]()
+                CLIENTS[reported["client"]]()
             (PRIVATE / f"asked{done}").touch()
         loss = torch.ones(8) / step
         dist.all_reduce(loss)

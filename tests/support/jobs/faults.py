@@ -33,8 +33,8 @@ class Faults:
         """Note the step for the driver; a fault that the driver itself inflicts (a signal) is announced here."""
         self.step = step
         os.pwrite(self._progress, b"%08d" % step, 0)
-        if self.planned and not self.planned[0]["step"] and (told := _told(self.private)):
-            self.planned = [fault | {"step": told} for fault in self.planned]
+        if self.planned and not self.planned[0]["step"] and (reported := _told(self.private)):
+            self.planned = [fault | {"step": reported} for fault in self.planned]
         self.due("signal")
 
     def due(self, kind: str) -> dict[str, Any] | None:

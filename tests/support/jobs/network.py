@@ -138,8 +138,8 @@ class Asking:
         ]
 
     def _strike(self, trial: Trial, address: str) -> None:
-        told = {"number": trial.number, "rank": trial.rank, "client": trial.client, "address": address}
-        (self.private / "part").write_text(json.dumps(told))
+        reported = {"number": trial.number, "rank": trial.rank, "client": trial.client, "address": address}
+        (self.private / "part").write_text(json.dumps(reported))
         (self.private / "part").replace(self.private / "strike")
         _until(60.0, (self.private / f"struck{trial.number}").exists, "no rank asks")
 

@@ -17,7 +17,7 @@ RANKS: dict[Topology, int] = {"ddp": 4, "pipeline": 8, "numbers": 4}
 class Fault:
     """One kind of fault: what the job is told to do, who starts it, and what is true afterwards."""
 
-    told: str  # the kind that the job's own code looks for
+    reported: str  # the kind that the job's own code looks for
     symptom: str
     cause: str
     classes: tuple[str, ...] = ()  # the fault classes that describe it; empty: not judged
@@ -109,8 +109,8 @@ class Scenario:
 
     def planned(self) -> list[dict[str, Any]]:
         """Return the faults as the job's own code reads them."""
-        told = self.truth.told
-        return [{"kind": told, "rank": rank, "step": self.step, "variant": self.seed} for rank in self.culprits]
+        reported = self.truth.reported
+        return [{"kind": reported, "rank": rank, "step": self.step, "variant": self.seed} for rank in self.culprits]
 
     def evidence(self) -> Evidence:
         """Return the forms of the files, varied by seed; a pipe's answer needs the interpreter, so never with gil."""

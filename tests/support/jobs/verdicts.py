@@ -227,14 +227,14 @@ def _items(client: httpx.Client, path: str, **query: str) -> list[dict[str, Any]
 
 
 def _why_open(client: httpx.Client, row: dict[str, Any]) -> str:
-    told = _items(client, f"/v1/incidents/{row['id']}/timeline")
+    reported = _items(client, f"/v1/incidents/{row['id']}/timeline")
     ranks = _items(client, f"/v1/jobs/{row['job']}/ranks")
-    return f"timeline {json.dumps(told[-12:])}, ranks {json.dumps(ranks)}"
+    return f"timeline {json.dumps(reported[-12:])}, ranks {json.dumps(ranks)}"
 
 
 def _looked_twice(client: httpx.Client, incident: str) -> bool:
-    told = _items(client, f"/v1/incidents/{incident}/timeline")
-    return any(one["kind"] == "judged" and one["details"].get("looks", 0) >= 2 for one in told)
+    reported = _items(client, f"/v1/incidents/{incident}/timeline")
+    return any(one["kind"] == "judged" and one["details"].get("looks", 0) >= 2 for one in reported)
 
 
 def _end(job: Job) -> None:

@@ -179,8 +179,8 @@ class SlurmCluster:
 
     def _is_idle(self) -> bool:
         """Whether every node is idle and was heard: a job is given none that was not."""
-        told = self.run("sinfo", "-h", "-N", "-o", "%N|%T|%E").splitlines()
-        return sorted(told) == sorted(f"{node}|idle|none" for node in self.nodes)
+        reported = self.run("sinfo", "-h", "-N", "-o", "%N|%T|%E").splitlines()
+        return sorted(reported) == sorted(f"{node}|idle|none" for node in self.nodes)
 
     def _answers(self) -> bool:
         try:

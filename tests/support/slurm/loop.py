@@ -87,7 +87,7 @@ class Outcome:
     status: str = ""
     wrong: list[str] = field(default_factory=list)
 
-    def told(self) -> str:
+    def reported(self) -> str:
         """Return it as a line."""
         return ", ".join(f"{name} {value}" for name, value in asdict(self).items() if value not in (None, [], {}, ""))
 
@@ -239,8 +239,8 @@ def person(on: Loop, rank: int) -> Outcome:
         try:
             on.wait("proposal", LOOP_SECONDS, lambda: bool(on.remediations(job.name)))
             time.sleep(UNATTENDED_SECONDS)
-            if (told := on.slurm.node(outcome.culprit)[1]) or on.slurm.restarts(job.number):
-                outcome.wrong.append(f"something was done before anybody approved: {told!a}")
+            if (reported := on.slurm.node(outcome.culprit)[1]) or on.slurm.restarts(job.number):
+                outcome.wrong.append(f"something was done before anybody approved: {reported!a}")
             id = on.decide(job.name, "approve")
             _follow(job, outcome, struck_at, lambda _on: None)
             _look(job, outcome)

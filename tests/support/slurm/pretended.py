@@ -128,16 +128,16 @@ class Pretended(Slurm):
 
     def _change(self, command: list[str]) -> None:
         self.changes[self.commands] = " ".join(command[1:4])
-        told = dict(word.split("=", 1) for word in command if "=" in word)
+        reported = dict(word.split("=", 1) for word in command if "=" in word)
         if command[1] == "requeue":
             if not self.put_back():
                 raise CommandRefused("Job is pending execution")
-        elif "NodeName" in told:
-            name, drains = told["NodeName"], told["State"] == "DRAIN"
+        elif "NodeName" in reported:
+            name, drains = reported["NodeName"], reported["State"] == "DRAIN"
             flags = frozenset({"IDLE", "DRAIN"} if drains else {"IDLE"})
-            self._nodes[name] = SlurmNode(name=name, flags=flags, reason=told.get("Reason", ""), by="slurm")
+            self._nodes[name] = SlurmNode(name=name, flags=flags, reason=reported.get("Reason", ""), by="slurm")
         elif self._now().state == "PENDING":
-            self._job = replace(self._job, reason="None", excluded=expanded(told.get("ExcNodeList", "")))
+            self._job = replace(self._job, reason="None", excluded=expanded(reported.get("ExcNodeList", "")))
             self._since = self._clock.seconds
 
 

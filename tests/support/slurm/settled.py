@@ -33,9 +33,9 @@ def settle(farm: Farm, cluster: SlurmCluster) -> None:
         if not entry.name.isdigit():
             continue
         with suppress(OSError):
-            told = (entry / "environ").read_bytes().split(b"\0")
-            node = _value(told, b"SLURMD_NODENAME")
-            if mark in told and node in farm.nodes:
+            reported = (entry / "environ").read_bytes().split(b"\0")
+            node = _value(reported, b"SLURMD_NODENAME")
+            if mark in reported and node in farm.nodes:
                 (farm.proc(node) / entry.name).symlink_to(entry)
     farm.drop_ended()
 

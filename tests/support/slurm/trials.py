@@ -71,11 +71,11 @@ def pretending(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]
     monkeypatch.setattr(scheduler, "STEP_SECONDS", 2.5)
     begin = HeldClaim.begin
 
-    def told(claim: HeldClaim) -> Begun:
+    def reported(claim: HeldClaim) -> Begun:
         """Let the service's clock pass as the pretended one does."""
         found = begin(claim).remediation
         return Begun(found, time.seconds - begun.setdefault(claim.id, time.seconds))
 
-    monkeypatch.setattr(HeldClaim, "begin", told)
+    monkeypatch.setattr(HeldClaim, "begin", reported)
     with served(folder, engine=False) as client, connected(client.url, None, None) as connection:
         yield Trial(Shop(None, client, folder), connection, time)  # type: ignore[arg-type]

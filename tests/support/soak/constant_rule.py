@@ -30,7 +30,7 @@ def alarms(shown: Row, started_at: float, ended_at: float) -> Iterator[tuple[flo
 
 def compare(events: Sequence[Row], shown: dict[str, Row], runs: Sequence[Row]) -> Row:
     """Return how many of its alarms no fault explains, and how many faults it has not seen; whom it names does not count."""
-    faults = [event for event in events if KINDS[event["kind"]].told == "must"]
+    faults = [event for event in events if KINDS[event["kind"]].reported == "must"]
     heard: set[int] = set()
     raised = wrong = 0
     for run in runs:

@@ -16,7 +16,7 @@ NOBODY = frozenset({"none", "unknown"})
 class Kind:
     """One row. ``told``: an incident must open, may open without naming anybody, or is itself wrong."""
 
-    told: Literal["must", "may", "never"]
+    reported: Literal["must", "may", "never"]
     incidents: frozenset[str] = frozenset({"hang"})  # the kinds that an incident of it may have
     causes: frozenset[str] = NOBODY
     names: Literal["rank", "nobody"] = "nobody"  # "rank": the guilty ones, no other

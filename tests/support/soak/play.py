@@ -178,8 +178,8 @@ class Player:
             return
         at, late = time.time(), self.late_seconds
         if kind is not None and kind.by_order:
-            told = {"raise_restarted": "raise"}.get(event.kind, event.kind)
-            number = job.order(told, ranks, url=self.service.url(event.lasts or 3600.0))
+            reported = {"raise_restarted": "raise"}.get(event.kind, event.kind)
+            number = job.order(reported, ranks, url=self.service.url(event.lasts or 3600.0))
             yield from _until(lambda: job.reached_at(number) is not None or not job.alive(), REACHED_SECONDS)
             reached = job.reached_at(number)
             if reached is None:

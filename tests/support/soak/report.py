@@ -37,12 +37,12 @@ def _kinds(result: Row) -> Iterator[str]:
 def _faults(result: Row) -> Iterator[str]:
     yield "every fault: job, kind, guilty ranks, how long it lasted, told after"
     for row in result["every_fault"]:
-        told = "never" if row["told_seconds"] is None else f"{row['told_seconds']} s{', named' * row['named']}"
+        reported = "never" if row["told_seconds"] is None else f"{row['told_seconds']} s{', named' * row['named']}"
         more = "" if row["due"] else " (too short to be due)"
         if (after := row.get("told_after_return_seconds")) is not None:
             more += f" ({after} s after the return)"
         more += f" (by {row['joined']}, which was still open)" if row["joined"] else ""
-        yield f"  {row['job']:10} {row['kind']:16} {row['ranks']!s:12} {row['lasted_seconds']:7.1f} s  {told}{more}"
+        yield f"  {row['job']:10} {row['kind']:16} {row['ranks']!s:12} {row['lasted_seconds']:7.1f} s  {reported}{more}"
 
 
 def _incidents(result: Row) -> Iterator[str]:

@@ -123,8 +123,8 @@ def day(seed: int, rounds: int = 3) -> Schedule:
         lane = min(fits, key=lambda number: lengths[number])
         groups[lane].append(group)
         lengths[lane] += _seconds(group)
-    told = [[story for group in chance.sample(lane, len(lane)) for story in group] for lane in groups]
-    lanes = _lanes(told, widths, chance, 3)
+    reported = [[story for group in chance.sample(lane, len(lane)) for story in group] for lane in groups]
+    lanes = _lanes(reported, widths, chance, 3)
     return Schedule(f"day-{seed}-{rounds}", seed, lanes, 150.0, (rounds * ROUND_MINUTES * 30.0, 60.0))
 
 
@@ -138,41 +138,41 @@ def short(seed: int) -> Schedule:
 def stops(seed: int, count: int = STOPS, longest: float = STOP_SECONDS[1]) -> Schedule:
     """Return three jobs, one an output, each with one rank stopped so many times for 30 to 170 s."""
     chance = random.Random(f"stops {seed}")
-    told = []
+    reported = []
     for _ in OUTPUTS:
         at, events = 30.0, []
         for _ in range(count):
             lasts = round(chance.uniform(STOP_SECONDS[0], longest))
             events.append(Event("stop", at, lasts, 1))
             at += lasts + BETWEEN_SECONDS
-        told.append([Story("stops again and again", (*events, Event("finish", at)))])
-    lanes = _lanes(told, [1] * len(told), chance, 3, outputs=OUTPUTS)
+        reported.append([Story("stops again and again", (*events, Event("finish", at)))])
+    lanes = _lanes(reported, [1] * len(reported), chance, 3, outputs=OUTPUTS)
     return Schedule(f"stops-{seed}-{count}", seed, lanes)
 
 
 def interrupted(seed: int, what: Literal["agent", "service"], down: float = DOWN_SECONDS) -> Schedule:
     """Return kill, Ctrl-C and a stop, each with every output, while the agents are restarted or the service is down."""
-    told = [(output, kind) for kind in INTERRUPTED for output in OUTPUTS]
+    reported = [(output, kind) for kind in INTERRUPTED for output in OUTPUTS]
     lasts = 20.0 if what == "agent" else down
-    return _interrupted(f"interrupted-{what}-{seed}-{lasts:.0f}", seed, told, lasts, what)
+    return _interrupted(f"interrupted-{what}-{seed}-{lasts:.0f}", seed, reported, lasts, what)
 
 
 def interrupted_briefly(seed: int) -> Schedule:
     """Return the same in two minutes: each once, agents alone."""
-    told = list(zip(cycle(OUTPUTS), INTERRUPTED, strict=False))
-    return _interrupted(f"interrupted-briefly-{seed}", seed, told, 15.0, "agent", lead=25.0)
+    reported = list(zip(cycle(OUTPUTS), INTERRUPTED, strict=False))
+    return _interrupted(f"interrupted-briefly-{seed}", seed, reported, 15.0, "agent", lead=25.0)
 
 
 def _interrupted(
-    name: str, seed: int, told: Sequence[tuple[Output, str]], lasts: float, what: str, lead: float = 50.0
+    name: str, seed: int, reported: Sequence[tuple[Output, str]], lasts: float, what: str, lead: float = 50.0
 ) -> Schedule:
     stories = []
-    for number, (_, kind) in enumerate(told):
+    for number, (_, kind) in enumerate(reported):
         first = what == "agent" or not number  # there is one service
         ours = (Event(f"{what}_down", lead + 10.0, lasts),) if first else ()
         stories.append([Story(f"{kind}, {what} down", _around(kind, ours, lasts, lead, STAYS_SECONDS[what]))])
-    chance, outputs = random.Random(f"interrupted {seed}"), [output for output, _ in told]
-    return Schedule(name, seed, _lanes(stories, [1] * len(told), chance, 2, outputs=outputs))
+    chance, outputs = random.Random(f"interrupted {seed}"), [output for output, _ in reported]
+    return Schedule(name, seed, _lanes(stories, [1] * len(reported), chance, 2, outputs=outputs))
 
 
 def _around(kind: str, ours: tuple[Event, ...], lasts: float, lead: float, stays: float) -> tuple[Event, ...]:
@@ -202,12 +202,12 @@ def _shuffled(stories: Sequence[Story], chance: random.Random) -> list[list[Stor
 
 
 def _lanes(
-    told: Sequence[Sequence[Story]], widths: Sequence[int], chance: random.Random, ranks: int,
+    reported: Sequence[Sequence[Story]], widths: Sequence[int], chance: random.Random, ranks: int,
     outputs: Sequence[Output] = (),
 ) -> tuple[tuple[Plan, ...], ...]:  # fmt: skip
     """Give each lane its nodes, each job its name, its output, its pace and the ranks that it happens to."""
     lanes, first, turns = [], 1, cycle(chance.sample(OUTPUTS, len(OUTPUTS)))
-    for number, (stories, width) in enumerate(zip(told, widths, strict=True)):
+    for number, (stories, width) in enumerate(zip(reported, widths, strict=True)):
         nodes = tuple(f"gpu-{node:04d}" for node in range(first, first + width))
         first += width
         given = outputs[number] if outputs else None

@@ -36,9 +36,9 @@ def judge(truth: Sequence[Row], answers: Row) -> Row:
     ]
     incidents = [_incident(one, proposals, events, runs, answers["at"]) for one in answers["incidents"]]
     incidents.sort(key=lambda row: row["opened_at"])
-    faults = [_fault(event, incidents, answers, events) for event in events if KINDS[event["kind"]].told == "must"]
-    quiet = [event for event in events if KINDS[event["kind"]].told != "must" and event["job"]]
-    told = [fault["told_seconds"] for fault in faults if fault["told_seconds"] is not None]
+    faults = [_fault(event, incidents, answers, events) for event in events if KINDS[event["kind"]].reported == "must"]
+    quiet = [event for event in events if KINDS[event["kind"]].reported != "must" and event["job"]]
+    reported = [fault["told_seconds"] for fault in faults if fault["told_seconds"] is not None]
     due = [fault for fault in faults if fault["due"]]
     versions = [row["versions"] for row in incidents]
     return {
@@ -59,8 +59,8 @@ def judge(truth: Sequence[Row], answers: Row) -> Row:
         "faults_told": sum(fault["told_seconds"] is not None for fault in due),
         "faults_named_right": sum(fault["named"] for fault in due if KINDS[fault["kind"]].names == "rank"),
         "faults_with_a_guilty_rank": sum(KINDS[fault["kind"]].names == "rank" for fault in due),
-        "median_told_seconds": median(told) if told else None,
-        "worst_told_seconds": max(told, default=None),
+        "median_told_seconds": median(reported) if reported else None,
+        "worst_told_seconds": max(reported, default=None),
         "pauses_and_planned_ends": len(quiet),
         "incidents": len(incidents),
         "incidents_right": sum(row["grade"] == "right" for row in incidents),
@@ -133,7 +133,7 @@ def _incident(one: Row, proposals: Sequence[Row], events: Sequence[Row], runs: S
     left_open = _left_open(one["job"], one["opened_at"], one["closed_at"], runs, now, CLOSES_SECONDS)
     if left_open:
         wrong.append(f"still open {now - left_open:.0f} s after its job has ended")
-    told = KINDS[event["kind"]].told if event else "never"
+    reported = KINDS[event["kind"]].reported if event else "never"
     return {
         "id": one["id"], "job": one["job"], "kind": one["kind"],
         "detector": one["symptoms"][0]["detector"] if one["symptoms"] else "",
@@ -143,7 +143,7 @@ def _incident(one: Row, proposals: Sequence[Row], events: Sequence[Row], runs: S
         "begun_seconds_before": round(one["opened_at"] - event["at"], 1) if event else None,
         "versions": len(one["versions"]), "flips": _flips(one["versions"]), "said": _said(one["versions"]),
         "proposals": [row["kind"] for row in own], "left_open": bool(left_open), "wrong": wrong,
-        "grade": "wrong" if wrong else "right" if told == "must" else "harmless",
+        "grade": "wrong" if wrong else "right" if reported == "must" else "harmless",
     }  # fmt: skip
 
 
@@ -183,7 +183,7 @@ def _proposal(one: Row, incident: Row, events: Sequence[Row], runs: Sequence[Row
         if ended is not None:
             wrong.append(f"{one['proposed_at'] - ended['at']:.0f} s after the job was ended by {ended['kind']}")
     ends_at = None if one["status"] in WAITING else one["changed_at"]
-    died = event is not None and KINDS[event["kind"]].ends and KINDS[event["kind"]].told == "must"
+    died = event is not None and KINDS[event["kind"]].ends and KINDS[event["kind"]].reported == "must"
     allowed = CLOSES_SECONDS + DIED_SECONDS * died
     left_open = _left_open(one["job"], one["proposed_at"], ends_at, runs, now, allowed)
     return {
@@ -195,7 +195,7 @@ def _proposal(one: Row, incident: Row, events: Sequence[Row], runs: Sequence[Row
 
 def _planned(event: Row, at: float) -> bool:
     kind = KINDS[event["kind"]]
-    return kind.ends and kind.told == "never" and event["at"] + 5.0 < at < event["until"] + 3600.0
+    return kind.ends and kind.reported == "never" and event["at"] + 5.0 < at < event["until"] + 3600.0
 
 
 def _left_open(
@@ -325,15 +325,15 @@ def _by_kind(
     found = {}
     for kind in KINDS:
         of = [event for event in events if event["kind"] == kind]
-        told = [
+        reported = [
             fault["told_seconds"] for fault in faults if fault["kind"] == kind and fault["told_seconds"] is not None
         ]
         about = [row for row in incidents if row["is_about"] == kind]
         if of or about:
             found[kind] = {
-                "happened": len(of), "must_be_told": KINDS[kind].told, "told": len(told),
+                "happened": len(of), "must_be_told": KINDS[kind].reported, "told": len(reported),
                 "named": sum(fault["named"] for fault in faults if fault["kind"] == kind),
-                "median_seconds": round(median(told), 1) if told else None, "worst_seconds": max(told, default=None),
+                "median_seconds": round(median(reported), 1) if reported else None, "worst_seconds": max(reported, default=None),
                 "incidents": len(about), "wrong_incidents": sum(row["grade"] == "wrong" for row in about),
                 "proposals": sum(row["is_about"] == kind for row in proposals),
                 "wrong_proposals": sum(bool(row["wrong"]) for row in proposals if row["is_about"] == kind),
