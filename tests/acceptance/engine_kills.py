@@ -1,6 +1,6 @@
 """The engine, the service and the database are killed at random points of an incident: none lost, none doubled.
 
-A hang and a crash of real jobs are recorded once (out/engine_kills), told again in every round to a service of its own,
+A hang and a crash of real jobs are recorded once (out/engine_kills), reported again in every round to a service of its own,
 and judged once undisturbed. In a round something is killed one to three times, at any moment between the job's first
 batch and the last verdict. What the newest verdict says must be what it says undisturbed.
 
@@ -34,7 +34,7 @@ ROUNDS = 18  # of each story with each victim: more than a hundred
 
 
 def recording(fault: str, topology: Topology) -> Recording:
-    """Return a job with a fault as its agents told of it, from a real one where no earlier call has kept it."""
+    """Return a job with a fault as its agents reported it, from a real one where no earlier call has kept it."""
     kept = KEPT / f"{fault}-{topology}.fhz"
     if not kept.exists():
         trial = Trial.draw(fault, topology, 0)

@@ -1,6 +1,6 @@
 """Every lie in every voice in every scene: nobody innocent is proposed for replacement, and the job's verdict stays as it is.
 
-A lie is told around a fault of a simulated job, below the very intake and engine (``tests/attacks``). What a verdict is without
+Lies surround a fault of a simulated job, below the very intake and engine (``tests/attacks``). What a verdict is without
 a liar is computed from the same scene. With --insiders the liar is one node of the job, or two that agree: no third node is
 proposed for replacement, and none is named by what one liar says of its ranks. What else they change is printed and kept.
 

@@ -1,4 +1,4 @@
-"""One rank of a real job stopped again and again, for 30 to 170 s: told each time, never learned as the job's rhythm.
+"""One rank of a real job stopped again and again, for 30 to 170 s: reported each time, never learned as the job's rhythm.
 
 Three jobs at once, with their steps in a file, in a pipe and nowhere; agents and service at their usual settings. What was
 played is kept in out/soak: a second call judges it again.
@@ -19,7 +19,7 @@ SMALLEST = 1, 35.0  # how often, and the longest
 
 
 def main() -> int:
-    """Play or take what is kept, and judge; 0 only if every stop was told and nothing was wrong."""
+    """Play or take what is kept, and judge; 0 only if every stop was reported and nothing was wrong."""
     parser = argparse.ArgumentParser(description="Stop a rank of real jobs again and again.")
     parser.add_argument("--smallest", action="store_true", help="one stop a job, written to out/")
     parser.add_argument("--count", type=int, default=schedule.STOPS, help="fewer than %(default)s are written to out/")

@@ -2,7 +2,7 @@
 
 Jobs start, finish, are cancelled, crash, save, evaluate, wait in a debugger, hang and recover, by a seeded table of stories
 (`tests/support/soak/schedule.py`), while agents are restarted. Then every incident and proposal is listed with whether it was
-right, and every fault with the seconds until it was told. What was played is kept in out/soak: a second call judges it again;
+right, and every fault with the seconds until it was reported. What was played is kept in out/soak: a second call judges it again;
 --again plays it anew.
 
     python -m tests.acceptance.soak [--smallest] [--rounds 3] [--seed 1] [--again]
@@ -21,7 +21,7 @@ ROUNDS = 3
 
 
 def main() -> int:
-    """Play or take what is kept, and judge; 0 only if nothing was wrong, nothing is left open and everything was told."""
+    """Play or take what is kept, and judge; 0 only if nothing was wrong, nothing is left open and everything was reported."""
     parser = argparse.ArgumentParser(description="Let the product watch real jobs for an hour.")
     parser.add_argument("--smallest", action="store_true", help="three jobs, written to out/")
     parser.add_argument(

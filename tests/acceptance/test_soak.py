@@ -83,12 +83,12 @@ def judged(truth: list[Row], incidents: list[Row], *proposals: Row) -> Row:
 
 
 STOP = event("stop", 100.0, 150.0, 1)
-TOLD = incident(115.0, 155.0, version(1, 120.0, ranks=()), version(2, 130.0))
+REPORTED = incident(115.0, 155.0, version(1, 120.0, ranks=()), version(2, 130.0))
 
 
 def test_what_was_told_and_named_in_time_is_right() -> None:
-    """A stopped rank that is told, named and, while it stands, to be replaced: nothing is wrong."""
-    result = judged([run(), STOP], [TOLD], proposal(TOLD, 130.0))
+    """A stopped rank that is reported, named and, while it stands, to be replaced: nothing is wrong."""
+    result = judged([run(), STOP], [REPORTED], proposal(REPORTED, 130.0))
 
     assert holds(result), report.table(result)
     (fault,) = result["every_fault"]
@@ -99,7 +99,7 @@ def test_what_was_told_and_named_in_time_is_right() -> None:
 
 
 def test_silence_does_not_win() -> None:
-    """A product that says nothing has told no fault, and holds nothing."""
+    """A product that says nothing has reported no fault, and holds nothing."""
     result = judged([run(), STOP], [])
 
     assert result["faults_told"] == 0
@@ -108,14 +108,14 @@ def test_silence_does_not_win() -> None:
 
 WRONG = {
     "another rank": ([STOP], [incident(115.0, 155.0, version(1, 120.0, ranks=(2,)))], ()),
-    "an innocent node": ([STOP], [TOLD], (proposal(TOLD, 130.0, nodes=(OTHER,)),)),
+    "an innocent node": ([STOP], [REPORTED], (proposal(REPORTED, 130.0, nodes=(OTHER,)),)),
     "the code of a stopped rank": ([STOP], [incident(115.0, 155.0, version(1, 120.0, cause="code"))], ()),
-    "a rollback of a stopped rank": ([STOP], [TOLD], (proposal(TOLD, 130.0, kind="rollback", nodes=()),)),
-    "when it was long over": ([STOP], [incident(115.0, 400.0, version(1, 120.0))], (proposal(TOLD, 300.0),)),
-    "nothing happened": ([STOP], [TOLD, incident(300.0, 310.0, version(1, 305.0))], ()),
+    "a rollback of a stopped rank": ([STOP], [REPORTED], (proposal(REPORTED, 130.0, kind="rollback", nodes=()),)),
+    "when it was long over": ([STOP], [incident(115.0, 400.0, version(1, 120.0))], (proposal(REPORTED, 300.0),)),
+    "nothing happened": ([STOP], [REPORTED, incident(300.0, 310.0, version(1, 305.0))], ()),
     "a crash in a save": ([event("save", 200.0, 250.0)], [incident(215.0, 255.0, kind="crash")], ()),
     "never closed": ([STOP], [incident(115.0, None, version(1, 120.0))], ()),
-    "a proposal is left": ([STOP], [TOLD], (proposal(TOLD, 130.0, status="proposed"),)),
+    "a proposal is left": ([STOP], [REPORTED], (proposal(REPORTED, 130.0, status="proposed"),)),
     "a pause names a machine": ([event("save", 200.0, 250.0)], [incident(215.0, 255.0, version(1, 220.0))], ()),
     "a debugger": ([event("debugger", 200.0, 250.0)], [incident(215.0, 255.0)], (proposal(incident(215.0, 255.0), 220.0),)),
     "an end that was wanted": (
@@ -124,7 +124,7 @@ WRONG = {
     ),
     "proposed after the end": (
         [STOP, event("ctrl_c", 200.0, 210.0)], [incident(115.0, 330.0, version(1, 120.0))],
-        (proposal(TOLD, 208.0),),
+        (proposal(REPORTED, 208.0),),
     ),
     "a wait for another process": ([event("network", 200.0, 300.0, nodes=())], [incident(215.0, 305.0, version(1, 220.0))], ()),
 }  # fmt: skip
@@ -162,7 +162,7 @@ def test_a_standstill_of_the_machine_excuses_only_what_nothing_else_explains() -
     """An incident about it is harmless; a standstill that is a stop's own takes nothing from the stop."""
     busy = event("busy", 300.0, 320.0)
     alone = judged([run(), busy], [incident(312.0, 330.0, version(1, 315.0, "unknown", ()))])
-    with_stop = judged([run(), STOP, event("busy", 101.0, 152.0)], [TOLD])
+    with_stop = judged([run(), STOP, event("busy", 101.0, 152.0)], [REPORTED])
 
     assert [row["grade"] for row in alone["every_incident"]] == ["harmless"]
     assert [row["is_about"] for row in with_stop["every_incident"]] == ["stop"]
@@ -190,7 +190,7 @@ def test_what_nobody_could_see_need_not_be_told() -> None:
 
 
 def test_a_second_fault_may_be_told_by_an_incident_that_is_still_open() -> None:
-    """A new version or symptom of it counts, with the seconds until it; without one the second fault was not told."""
+    """A new version or symptom of it counts, with the seconds until it; without one the second fault was not reported."""
     again = event("stop", 170.0, 220.0, 1)
     open_still = incident(115.0, 230.0, version(1, 120.0))
 

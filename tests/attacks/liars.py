@@ -55,7 +55,7 @@ def target_in(scene: Scene) -> Target:
 
 
 @dataclass
-class Told:
+class Reported:
     """What a liar has sent: batches that the intake took, and that it refused."""
 
     taken: int = 0
@@ -66,7 +66,7 @@ class LyingFleet:
     """A fleet in whose batches those of liars are mixed; it is driven as the fleet is."""
 
     def __init__(self, fleet: Fleet, batches: Iterable[tuple[float, str, list[Record]]]) -> None:
-        self._fleet, self.reported = fleet, Told()
+        self._fleet, self.reported = fleet, Reported()
         self._lies = deque(sorted(batches, key=lambda one: one[0]))
         self._count = 0
 

@@ -1,4 +1,4 @@
-"""Few bytes on the wire never become the engine's memory: evidence is bounded by node, job and engine, and what goes is told."""
+"""Few bytes on the wire never fill the engine's memory: evidence is bounded by node, job and engine, and what goes is said."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
     document = {**provenance("make bench" + " BENCH=smallest" * options.smallest), "ranks": RANKS, **found}
     target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"written to {target.relative_to(REPOSITORY)}")
-    # Half a minute holds the start of everything: no share of a core can be told from it.
+    # Half a minute holds the start of everything: no share of a core can be distinguished from it.
     broken = [] if options.smallest else broken_claims(found["agent"])
     for claim in broken:
         print(f"claim broken: {claim}", file=sys.stderr)

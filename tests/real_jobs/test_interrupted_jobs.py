@@ -18,7 +18,7 @@ needs_torch("real jobs cannot be started")
 @pytest.mark.acceptance
 @pytest.mark.timeout(600)
 def test_an_agent_restarted_in_the_middle_changes_no_answer(tmp_path: Path) -> None:
-    """A stop is told and named, the two ends open nothing that stays, and no machine is proposed for any of it."""
+    """A stop is reported and named, the two ends open nothing that stays, and no machine is proposed for any of it."""
     soak_matrix.played(schedule.interrupted_briefly(0), tmp_path / "soak")
 
     result = soak_matrix.result_of(tmp_path / "soak")

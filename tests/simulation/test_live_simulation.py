@@ -35,7 +35,7 @@ def batches(scene: Scene, until: float | None = None, **options: object) -> list
 
 
 def told_steps(found: list[Delivery]) -> dict[int | None, list[int]]:
-    """Return the steps that each rank told of, in the order of their receipt."""
+    """Return the steps that each rank reported, in the order of their receipt."""
     steps: dict[int | None, list[int]] = defaultdict(list)
     for record in (record for one in found for record in one.records):
         if isinstance(record, Steps):

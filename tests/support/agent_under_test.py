@@ -43,7 +43,7 @@ def sampled(host: Host) -> Run:
 
 
 def main(state: str, url: str) -> None:
-    """Run the agent until it is told to stop, or killed."""
+    """Run the agent until it is asked to stop, or killed."""
     logging.basicConfig(level=logging.WARNING)
     makes = {"counted": counted, "sampled": sampled}
     collectors = {name: Collector(name, "a test", 0.05, 5.0, make) for name, make in makes.items()}

@@ -38,7 +38,7 @@ class Clock:
 
 
 class Inline:
-    """Judges that judge in this process, at the next turn. ``failing`` are told of instead."""
+    """Judges that judge in this process, at the next turn. ``failing`` are reported instead."""
 
     def __init__(self) -> None:
         self.count, self.seconds_total, self.pipes = 0, 0.0, list[int]()

@@ -148,7 +148,7 @@ class Script:
         self.outage.turn(START_AT + self.now, self.nodes)
 
     def do_sees(self) -> None:
-        """Let a new engine find the outage that it was told of."""
+        """Let a new engine find the outage that was reported to it."""
         self.outage.seen = True
 
     def do_withdrawn(self) -> None:

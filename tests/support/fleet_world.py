@@ -99,7 +99,7 @@ class World:
 
     @property
     def opened(self) -> dict[str, SharedIncident]:
-        """Every infrastructure incident there was, as it was told last."""
+        """Every infrastructure incident there was, as it was reported last."""
         return {shared.key: shared for report in self.reports for shared in report.shared}
 
     @property

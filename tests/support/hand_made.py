@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from collectors.records import FLIGHT_RECORDER_COLUMNS, PG_STATUS_COLUMNS, FlightRecorderDump, Group, Members
 
 START_NS = 1_763_000_000_000_000_000
-GAP_NS = 10_000_000  # entries are launched 10 ms apart, unless told otherwise
+GAP_NS = 10_000_000  # entries are launched 10 ms apart, unless stated otherwise
 SCHEDULED, STARTED, COMPLETED = 0, 1, 2
 _CODES = {"<i8": "q", "<i4": "i", "<i1": "b"}
 _TEXTS = ("group", "operation", "input_sizes", "output_sizes", "dtypes")

@@ -1,4 +1,4 @@
-"""The process that parses for the agent, with one more parser: it fails in the way that it is told."""
+"""The process that parses for the agent, with one more parser: it fails in the way that it is asked to."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _report(world: World, a: int, _b: int) -> None:
 
 
 def _save(world: World, a: int, b: int) -> None:
-    """A checkpoint's save begins, or ends; the service is told at once, and of placements nothing."""
+    """A checkpoint's save begins, or ends; the service is informed at once, and of placements nothing."""
     name = sorted(world.jobs)[a % 2]
     since = world.now if world.jobs[name].saving_since is None and b % 3 == 0 else None
     world.jobs[name].saving_since = since

@@ -1,4 +1,4 @@
-"""What must hold whatever happens, told from the events alone: a slow second opinion on every step of a remediation.
+"""What must hold whatever happens, judged from the events alone: a slow second opinion on every step of a remediation.
 
 It never asks the guards, the breaker or the budget. It keeps its own books, and after each step it compares.
 """
@@ -188,10 +188,10 @@ class Invariants:
         reported = {one.kind for one in said if isinstance(one, AuditEntry) and one.remediation == row.id}
         if old is None or old.status != row.status:
             assert reported & TOLD_BY_STATUS[row.status], (
-                f"{row.id} became {row.status} and only {sorted(reported)} is told"
+                f"{row.id} became {row.status} and only {sorted(reported)} is reported"
             )
         if (old is None or old.undo is None) and row.undo is not None:
-            assert "remediation_undo_asked" in reported, f"an undo of {row.id} is asked for and not told"
+            assert "remediation_undo_asked" in reported, f"an undo of {row.id} is asked for and not reported"
         if row.status == "approved" and (old is None or old.status not in ("approved", "claimed")):
             by_policy = row.mode == "automatic" and row.id not in self.cancelled
             assert isinstance(event, messages.Approve) or by_policy, f"{row.id} is approved by nobody who may"
@@ -223,7 +223,7 @@ class Invariants:
             (bool(set(after.holds) - set(before.holds)), "hold_added"),
         ]
         for changed, kind in pairs:
-            assert not changed or kind in kinds, f"{kind} is not told"
+            assert not changed or kind in kinds, f"{kind} is not reported"
 
     def _began(self, before: RemediationState, event: messages.Begin, now: float) -> None:
         row = before.remediations[event.id]

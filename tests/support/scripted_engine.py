@@ -1,6 +1,6 @@
 """The engine with scripted detectors and a scripted judgement, in this process or as one of its own.
 
-A job whose name begins with "hung" shows a symptom as soon as anything is told of it; one whose attempt 2 is told of moves
+A job whose name begins with "hung" shows a symptom as soon as anything is reported of it; one whose attempt 2 is reported moves
 again. A judgement names the node of the first placement that it sees. ``python -m tests.support.scripted_engine OWNER`` is what
 ``python -m service.engine OWNER`` is, with all that, and with shorter waits.
 """

@@ -28,7 +28,7 @@ Answer = tuple[int, dict[str, str]]
 
 
 class Receiver:
-    """What was posted, taken or not. ``answer`` chooses what a request is told."""
+    """What was posted, taken or not. ``answer`` chooses what a request is answered."""
 
     def __init__(self) -> None:
         self.taken: list[Any] = []

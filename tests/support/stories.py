@@ -5,7 +5,7 @@
                                     at= takes dimension/operation, transfer, compute, dataloader or start
     recording timing=on version=2.4 the recorder's settings, in its Recording's own words
     place 2 a node                  which node hosts which rank, in order; "place none" forgets it
-    dump 90s after                  a snapshot so long after everything stood still (60 s after, unless told otherwise)
+    dump 90s after                  a snapshot so long after everything stood still (60 s after, unless stated otherwise)
     dump at 50%                     a snapshot in the middle of the run; several lines are several snapshots
     without 3 7                     ranks whose dumps are lost; "without nobody" brings them back
     cut 3                           a rank whose dump's last entries are lost
@@ -123,7 +123,7 @@ class Stage:
         return printed
 
     def say_job(self, words: list[str]) -> None:
-        """Take another job; its faults and snapshots are to be told anew."""
+        """Take another job; its faults and snapshots are to be reported anew."""
         vars(self).update(vars(Stage(shape=_set(Shape(), words))))
 
     def say_fault(self, words: list[str]) -> None:

@@ -319,7 +319,7 @@ def test_an_exit_code_without_words_is_named_weakly() -> None:
 
 
 def test_peers_of_lost_connections_support_the_suspect_on_that_host() -> None:
-    """The address that the victims lost is told as evidence, and as the suspect's own where it is."""
+    """The address that the victims lost is reported as evidence, and as the suspect's own where it is."""
     nodes = {0: "10.0.0.1", 1: "10.0.0.7", 2: "10.0.0.2", 3: "10.0.0.3"}
     lost = [
         LogEvent(source=f"r{rank}:1", rank=rank, event="connection_closed", peer="10.0.0.7:4242") for rank in (0, 2, 3)

@@ -122,7 +122,7 @@ def test_a_process_known_by_its_local_rank_is_no_rank_of_the_job(node: str | Non
 
 
 def test_memory_that_ran_out_is_told_in_the_words_of_the_log() -> None:
-    """Slurm's line gives no signal's number: none is told."""
+    """Slurm's line gives no signal's number: none is reported."""
     verdict = verdict_on("srun: error: gpu-0107: task 19: Out Of Memory\n", load())
 
     assert "signal" not in verdict.culprits[0].why

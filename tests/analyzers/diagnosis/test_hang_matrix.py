@@ -65,7 +65,7 @@ def test_no_innocent_machine_is_replaced(matrix: list[tuple[Score, dict[str, boo
 
 
 def test_the_cause_is_right(matrix: list[tuple[Score, dict[str, bool]]]) -> None:
-    """Where the dumps decide, code is told from machine in every seed."""
+    """Where the dumps decide, code is distinguished from machine in every seed."""
     wrong = [score for score, _ in matrix if score.decided and not score.cause_right]
     assert not wrong, _listed(wrong)
 

@@ -67,7 +67,7 @@ def test_a_gpu_that_the_library_lost_is_named_without_any_kernel_log() -> None:
 
 @pytest.mark.parametrize(("seconds", "sources"), [(57, ["kmsg"]), (20, ["kmsg", "nvml"])])
 def test_the_library_and_the_kernel_tell_of_one_loss(seconds: float, sources: list[str]) -> None:
-    """The kernel's line and the library's state are one finding with one suspect; told at one time they count once."""
+    """The kernel's line and the library's state are one finding with one suspect; reported at one time they count once."""
     logged = xid(79, 5, seconds, "kmsg", event="off_bus")
 
     (finding,) = judged([gpu(5), logged, state(5, "lost", 60)])
@@ -134,7 +134,7 @@ def test_all_gpus_lost_together_are_the_node() -> None:
 
 
 def test_two_lost_gpus_without_an_address_are_two() -> None:
-    """GPUs that were lost before anybody knew their addresses are told apart: two of them are the node's fault."""
+    """GPUs that were lost before anybody knew their addresses are distinguished: two of them are the node's fault."""
     lost = [state(index, "lost", device=f"gpu{index}", pci=None) for index in (2, 5)]
 
     (finding,) = judged(lost)

@@ -141,7 +141,7 @@ A_STEP: dict[str, Any] = {"count": 1, "columns": {"step": bytes(8)}}
 
 
 def stepped(at: float, ranks: int = 4) -> list[Record]:
-    """That most ranks told of a step at this instant; the clock of rank 0 is a day ahead."""
+    """That most ranks reported a step at this instant; the clock of rank 0 is a day ahead."""
     return [Steps(at=at if rank else at + 86_400.0, rank=rank, node=f"n{rank}", **A_STEP) for rank in range(ranks)]
 
 

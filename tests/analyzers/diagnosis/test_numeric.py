@@ -1,4 +1,4 @@
-"""Numbers that are none, or many times what they were: told with the step, blamed on nobody."""
+"""Numbers that are none, or many times what they were: reported with the step, blamed on nobody."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT = 1_763_000_000.0
 
 
 def steps(losses: list[float], rank: int | None = None, skipped: int | range = -1) -> Steps:
-    """Steps from 1 on, one a second; a NaN is told as such."""
+    """Steps from 1 on, one a second; a NaN is reported as such."""
     count = len(losses)
     skips = range(skipped, skipped + 1) if isinstance(skipped, int) else skipped
     values = {

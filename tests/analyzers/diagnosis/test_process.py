@@ -148,7 +148,7 @@ def test_a_local_rank_is_resolved_on_its_node() -> None:
 
 
 def test_pids_come_from_placements_and_stacks_too() -> None:
-    """Any record that ties a pid to a rank will do; the same pid on two nodes is told apart by the node."""
+    """Any record that ties a pid to a rank will do; the same pid on two nodes is distinguished by the node."""
     placement = Placement(ranks=Members.of((0, 4)), nodes=("gpu-0", "gpu-1"), pids=(77, 77))
     owners = Owners.from_records(Window(records=(placement, StackDump(rank=3, pid=88))), SHAPE)
     assert (owners.rank(77, "gpu-1.cluster.local"), owners.rank(77, "gpu-0"), owners.rank(77, None)) == (4, 0, None)
@@ -281,7 +281,7 @@ def test_a_state_that_nobody_has_confirmed_for_minutes_is_not_judged() -> None:
 
 
 def test_two_collectors_that_see_one_moment_are_one_table() -> None:
-    """The same uninterruptible wait, told twice within a second, is once; ten seconds later it is twice."""
+    """The same uninterruptible wait, reported twice within a second, is once; ten seconds later it is twice."""
     healthy = [live(rank) for rank in range(8) if rank != 5]
     once = findings(*placed(), *healthy, live(5, "D"), live(5, "D", 1000.2, source="blocked"))
     twice = findings(*placed(), *healthy, live(5, "D"), live(5, "D", 1010.0))

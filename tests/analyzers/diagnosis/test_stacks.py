@@ -298,7 +298,7 @@ def test_normalised_frames_do_not_depend_on_the_machine(frame: Frame, text: str)
 
 
 def test_user_code_is_neither_torch_nor_the_standard_library() -> None:
-    """Short names as py-spy's text prints them are told apart too."""
+    """Short names as py-spy's text prints them are distinguished too."""
     assert is_user_code(TRAIN)
     assert is_user_code(Frame("f", "train.py"))
     others = ("threading.py", "torch/a.py", "libc.so.6", "", "/usr/lib/python3.11/os.py")

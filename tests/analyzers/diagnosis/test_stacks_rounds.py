@@ -60,7 +60,7 @@ def test_looks_that_are_long_older_than_the_ranks_last_sign_do_not_count() -> No
 
 
 def test_a_childs_old_look_is_not_of_the_hang() -> None:
-    """A worker that was seen minutes before the trainer's newest looks, or the trainer before it, is not told as its child."""
+    """A worker that was seen minutes before the trainer's newest looks, or the trainer before it, is not named as its child."""
     hang = [live(rank, "compute" if rank == 2 else "gradient", at) for at in (400, 403) for rank in range(4)]
 
     def reported(at: float, parent: int | None = 102) -> bool:

@@ -1,4 +1,4 @@
-"""Incidents told in words are judged as the story says; ``--rewrite`` writes today's verdict down, for review in the diff."""
+"""Incidents written as stories are judged as they say; ``--rewrite`` writes today's verdict down, for review in the diff."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_story_ends_as_it_is_told(story: Path, rewrite: bool) -> None:
 
 
 def test_there_are_stories_of_every_class() -> None:
-    """A dozen stories or more, and every class that the hang analyzer has a strength for is told in one of them."""
+    """A dozen stories or more, and every class that the hang analyzer has a strength for is in one of them."""
     text = "".join(path.read_text(encoding="utf-8") for path in STORIES)
     assert len(STORIES) >= 12
     for word in ("device_or_network", "deadlock", *STRENGTH):

@@ -1,4 +1,4 @@
-"""A job that a loop starts again and that dies again soon: each of its deaths is told, though the next run comes at once."""
+"""A job that a loop starts again and that dies again soon: each of its deaths is reported, though the next run comes at once."""
 
 from __future__ import annotations
 

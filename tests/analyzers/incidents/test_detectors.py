@@ -32,7 +32,7 @@ def test_every_detector_is_a_file_of_its_own() -> None:
 
 @pytest.mark.parametrize("seconds", [0.2, 1.0, 3.0])
 def test_a_hang_is_seen_within_half_a_minute(seconds: float) -> None:
-    """A job with short steps that stops is told of after at most 30 s, with the time of its last step."""
+    """A job with short steps that stops is reported after at most 30 s, with the time of its last step."""
     job = WatchedJob(law=lambda _step, _noise: seconds, stopped_at=200.0)
     found = first_symptom(job, 400.0)
 
@@ -55,7 +55,7 @@ def test_a_job_of_few_steps_has_no_usual_interval() -> None:
 
 @pytest.mark.parametrize("told_by", ["plain", "probe"])
 def test_a_job_that_stops_soon_after_its_start_is_seen_as_fast(told_by: str) -> None:
-    """Thirty steps in two seconds, all told in one batch, are rhythm enough."""
+    """Thirty steps in two seconds, all reported in one batch, are rhythm enough."""
     job = WatchedJob(law=lambda _step, _noise: 0.06, stopped_at=62.0, reporters=range(8), told_by=told_by)
     job.step, job.next_at = 0, 60.0
     found = first_symptom(job, 200.0)

@@ -29,7 +29,7 @@ def reported(job: WatchedJob, seconds: float) -> list[Symptom]:
 
 @pytest.mark.parametrize(("code", "signal"), [(1, None), (None, 11), (None, 9), (137, None), (-6, None)])
 def test_a_rank_that_dies_is_a_crash(code: int | None, signal: int | None) -> None:
-    """A code other than 0, or a signal, is told of within a few seconds of its coming, with rank and node."""
+    """A code other than 0, or a signal, is reported within a few seconds of its coming, with rank and node."""
     job = WatchedJob(ended={5: (100.0, code, signal)}, stopped_at=100.0)
     found = first_symptom(job, 200.0)
 
@@ -245,7 +245,7 @@ def kernel(code: int, **more: object) -> Record:
 
 @pytest.mark.parametrize("code", [79, 48, 119, 95])
 def test_an_xid_that_asks_for_a_machine_is_a_symptom(code: int) -> None:
-    """A GPU off the bus, or with a memory that failed, is told of at once, with its node."""
+    """A GPU off the bus, or with a memory that failed, is reported at once, with its node."""
     (found,) = find_symptoms(alone((50.0, kernel(code))), START + 51.0)
 
     assert names([found]) == [("hardware", "hardware_event")]
@@ -267,7 +267,7 @@ def test_a_gpu_that_the_library_calls_lost_is_a_symptom() -> None:
 
 
 def losses(values: list[float], *, flags: dict[int, int] | None = None, skipped: tuple[int, ...] = ()) -> JobView:
-    """The view of a job that told these losses, a step a second."""
+    """The view of a job that reported these losses, a step a second."""
     rows = [(step, START + step) for step in range(1, len(values) + 1)]
     steps = range(1, len(values) + 1)
     record = step_record(
@@ -297,7 +297,7 @@ def test_a_loss_five_times_the_usual_is_numeric_trouble(values: list[float], exp
 
 
 def test_nan_is_trouble_and_a_skipped_step_is_not() -> None:
-    """A loss that is NaN is told of at once; a step that the optimizer skipped for an overflow is normal."""
+    """A loss that is NaN is reported at once; a step that the optimizer skipped for an overflow is normal."""
     values = [*USUAL, nan]
 
     assert names(find_symptoms(losses(values, flags={101: 1}), START + 101.0)) == [("numeric", "nan")]

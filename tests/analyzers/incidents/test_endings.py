@@ -85,7 +85,7 @@ def test_a_rank_that_dies_by_itself_is_a_crash(name: str) -> None:
 
 
 def test_the_launchers_word_decides_where_the_ends_do_not() -> None:
-    """All ranks lost a peer, and their launcher reports that it was told to stop before that."""
+    """All ranks lost a peer, and their launcher reports that it was asked to stop before that."""
     silent, reported = all_by((1, None)), all_by((1, None))
     reported.extra = [(101.0, "n0", log_event(99.5, "terminated", signal=15))]
     late = all_by((1, None), r3=(-1.8, 1, None))
@@ -184,7 +184,7 @@ def test_a_word_after_which_the_job_ran_for_long_is_not_of_its_end() -> None:
 
 
 def test_ranks_that_save_after_sigterm_leave_no_hang() -> None:
-    """Six leave well at once, two save for minutes: their launcher was told to stop."""
+    """Six leave well at once, two save for minutes: their launcher was asked to stop."""
     job = ended(**{f"r{rank}": (0.0, 0, None) for rank in range(6)})
     job.extra = [(101.0, "n0", log_event(99.5, "terminated", signal=15))]
 

@@ -41,7 +41,7 @@ def test_thirty_percent_of_the_agents_cut_is_one_incident_that_names_no_node() -
     assert shared.nodes == frozenset(world.cut)
     assert world.reports[-1].silent == frozenset(world.cut)
     opened_at = next(index for index, report in enumerate(world.reports) if report.shared)
-    assert world.reports[opened_at].shared[0].nodes == frozenset(world.cut)  # nobody is told of before all are in it
+    assert world.reports[opened_at].shared[0].nodes == frozenset(world.cut)  # nothing is reported before all are in it
     assert START + 10 * (opened_at + 1) - cut_at <= 90
     assert shared.verdict.abstained
     assert evicts_nobody(shared)
@@ -151,7 +151,7 @@ def test_a_switch_that_serves_everybody_explains_nothing() -> None:
 
 
 def test_two_domains_with_the_same_nodes_are_no_answer() -> None:
-    """A switch and a power feed that serve the same rack cannot be told apart by silence, and both are suspects."""
+    """A switch and a power feed that serve the same rack cannot be distinguished by silence, and both are suspects."""
     site = FOUR_SWITCHES + '[domains.power]\nfeed-1 = ["n1[6-9]", "n2?", "n3[01]"]\n'
     world = World(site=site)
     world.run(120)

@@ -268,7 +268,7 @@ def test_what_is_kept_of_a_node_is_bounded() -> None:
 
 @pytest.mark.system
 def test_an_alarm_that_passed_while_the_engine_was_down_is_over_with_the_next(database: Database) -> None:
-    """The store's raised alarms are taken up by an engine that starts; one without ground any more is told to be over."""
+    """The store's raised alarms are taken up by an engine that starts; one without ground any more is reported to be over."""
     with database.transaction() as session:
         for kind, over_at in (("clock", None), ("coverage", START)):
             session.add(AlarmRow(kind=kind, job=None, text="off", nodes=["n1"], raised_at=START, over_at=over_at))

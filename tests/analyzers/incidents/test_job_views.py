@@ -50,7 +50,7 @@ def batch(at: float, *records: Record, node: str = "n0", ahead: float = 0.0) -> 
 
 
 def test_a_view_knows_who_runs_where_and_how_far() -> None:
-    """Ranks, nodes, world size, first sign and newest step are those that the agents told."""
+    """Ranks, nodes, world size, first sign and newest step are those that the agents reported."""
     view = watched(WatchedJob(nodes=2, ranks_a_node=2), 100.0)
 
     assert view.ranks == {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
@@ -148,7 +148,7 @@ def test_a_job_that_does_two_more_steps_moves_again() -> None:
 
 
 def test_a_hang_that_lasts_is_not_over() -> None:
-    """Nothing but the same steps, told twice, is no progress."""
+    """Nothing but the same steps, reported twice, is no progress."""
     job = WatchedJob(stopped_at=100.0)
     view = watched(job, 150.0)
     feed(view, [batch(151.0, step_record([(100, START + 100.0)]))])

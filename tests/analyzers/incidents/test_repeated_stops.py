@@ -1,4 +1,4 @@
-"""A fault that recovers teaches the engine nothing: the same standstill is told each time, and healthy pauses are learned."""
+"""A fault that recovers teaches the engine nothing: the same standstill is reported each time, and healthy pauses are learned."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Engine:
             self.give(Judged(incident=one.incident, cut=one.cut, verdict=self.verdict), at)
 
     def reported(self, stops: Sequence[tuple[float, float]]) -> list[float | None]:
-        """Return after how many seconds each stop was told, None where it was not."""
+        """Return after how many seconds each stop was reported, None where it was not."""
         return [
             next((at - begin for at in self.opened if begin <= at <= begin + seconds + 15.0), None)
             for begin, seconds in stops
@@ -169,7 +169,7 @@ def test_unexplained_pauses_at_the_places_of_a_round_period_are_learned() -> Non
 
 
 def test_faults_are_not_learned_even_at_the_places_of_a_period() -> None:
-    """What a verdict names as a machine's is told also where it comes every 50 steps."""
+    """What a verdict names as a machine's is reported also where it comes every 50 steps."""
     job = WatchedJob(law=lambda number, _: 41.0 if number % 50 == 0 else 1.0)
     engine = Engine(FAULT).run(job, 0.0, 1_000.0)
 
@@ -251,7 +251,7 @@ class WithStates(WatchedJob):
 
 @pytest.mark.parametrize("reporters", [(0,), ()], ids=["steps", "no steps"])
 def test_a_stopped_process_is_told_whatever_the_steps_say(reporters: tuple[int, ...]) -> None:
-    """A rank in state T for 100 s is told after 20 s and the time until its agent sends; after SIGCONT the incident closes."""
+    """A rank in state T for 100 s is reported after 20 s and the time that its agent takes; SIGCONT closes the incident."""
     extra = [state_of(5, 100.0 + 10.0 * k, "T", 7.0) for k in range(11)]
     extra += [state_of(5, 210.0 + 10.0 * k, "R", 7.0 + k) for k in range(20)]
     job = WithStates(reporters=reporters, extra=extra)

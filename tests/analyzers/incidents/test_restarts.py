@@ -1,4 +1,4 @@
-"""A crash that a launcher answers with the next attempt at once: it is told, of its own attempt, and closed as restarted."""
+"""A crash that a launcher answers with the next attempt at once: it is reported, of its own attempt, and closed as restarted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def restarted(ended: dict[int, End], *more: tuple[float, Record], attempt: int =
 
 
 def played(job: WatchedJob, until: float = 200.0, seconds_between: float = 4.0) -> list[EngineInstruction]:
-    """What an engine says of it that is given each batch and then a tick; a verdict is told at the next one."""
+    """What an engine says of it that is given each batch and then a tick; a verdict is reported at the next one."""
     state, said, asked = EngineState(load()), list[EngineInstruction](), list[Judge]()
     batches = [job.batch(0, at) for at in (*range(0, 100, 10), 102.0, *range(110, int(until), 10))]
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What agents kept while nothing reached the service: what still stands is told when it is here, what is over is not told."""
+"""What agents kept while nothing reached the service: what still stands is reported when it is here, what is over is not."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_stop_that_is_over_by_the_return_is_not_told(
 
 
 def test_a_node_that_does_not_return_delays_the_others_for_a_minute() -> None:
-    """One node's agent died meanwhile: what the other shows is told once it could have returned."""
+    """One node's agent died meanwhile: what the other shows is reported once it could have returned."""
     at_seconds, ranks = opened(arriving(HeldJob(), BACK + 120.0, 0.05, gone=("n1",)), service_was_away=True)
 
     assert (len(at_seconds), ranks) == (1, {1})
@@ -164,7 +164,7 @@ def old_and_new_by_turns(since: float, until: float) -> Iterator[Received]:
 
 
 def test_a_node_that_is_behind_again_and_again_delays_a_job_once() -> None:
-    """A fault is told at the latest when one that stays behind would no longer be waited for."""
+    """A fault is reported at the latest when one that stays behind would no longer be waited for."""
     batches = [*HeldJob(since=600.0).batches(0.0, 1_000.0), *old_and_new_by_turns(590.0, 1_000.0)]
     batches.sort(key=lambda batch: batch.received_at)
     at_seconds, ranks = opened([replace(one, sequence=n) for n, one in enumerate(batches, 1)], service_was_away=False)

@@ -1,4 +1,4 @@
-"""The very engine over the simulated fleet, a seed of each scene: pauses evict nobody, faults are named, blindness is told.
+"""The very engine over the simulated fleet, a seed of each scene: pauses evict nobody, faults are named, blindness is reported.
 
 The matrices with many seeds are ``tests/acceptance/healthy_fleet.py`` and ``tests/acceptance/blindness.py``.
 """

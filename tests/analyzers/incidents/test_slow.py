@@ -296,7 +296,7 @@ def test_a_slow_job_that_stops_has_an_incident_of_its_stop() -> None:
 
 
 def test_a_regular_slowdown_is_the_jobs_own() -> None:
-    """A checkpoint that is written beside the training each half hour slows it for five minutes: told twice, then known."""
+    """A checkpoint that is written beside the training each half hour slows it for five minutes: reported twice, then known."""
     law = lambda step, random: random.uniform(0.95, 1.05) * (1.25 if step % 1_700 > 1_400 else 1.0)  # noqa: E731
 
     seen = shown(WatchedJob(nodes=1, law=law), 6 * 1_800.0)

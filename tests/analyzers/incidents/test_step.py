@@ -1,4 +1,4 @@
-"""The engine's steps, told as scripts in ``engine_steps/``; ``--rewrite`` writes down what it does today, for review."""
+"""The engine's steps, written as scripts in ``engine_steps/``; ``--rewrite`` writes down what it does today, for review."""
 
 from __future__ import annotations
 

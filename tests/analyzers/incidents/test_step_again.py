@@ -32,7 +32,7 @@ def opened_and_closed(job: WatchedJob, seconds: float) -> list[tuple[float, str]
 
 @pytest.mark.parametrize("steps_between", [3, 10, 30])
 def test_a_job_that_stops_again_at_once_has_a_second_incident(steps_between: int) -> None:
-    """The second stop is told of even where the first incident was closed after it."""
+    """The second stop is reported even where the first incident was closed after it."""
     stop = 100 + steps_between
     job = WatchedJob(law=lambda number, _: 61.0 if number == 101 else 1.0, stopped_at=161.0 + steps_between)
     found = opened_and_closed(job, 400.0)

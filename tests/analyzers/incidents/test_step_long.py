@@ -83,7 +83,7 @@ class Fleet:
 
 
 def test_a_node_that_joins_late_is_replayed_as_it_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it told before it joined was forgotten, and a replay, which has it, leaves it out; its clock is corrected."""
+    """What it reported before it joined was forgotten, and a replay, which has it, leaves it out; its clock is corrected."""
     fleet = Fleet(monkeypatch)
     fleet.ahead["gpu-2"] = 30.0
     fleet.run(700)
@@ -99,7 +99,7 @@ def test_a_node_that_joins_late_is_replayed_as_it_was_judged(monkeypatch: pytest
 
 
 def test_a_node_that_is_gone_for_an_hour_is_replayed_as_it_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a node told of an incident that is open is kept, though nobody has heard of it for an hour."""
+    """What a node reported of an open incident is kept, though nobody has heard of it for an hour."""
     fleet = Fleet(monkeypatch)
     fleet.run(100)
     del fleet.placed["gpu-1"]

@@ -36,7 +36,7 @@ def rhythm(seconds: Callable[[int], float], steps: int, found: StepRhythm | None
 
 
 def test_before_the_first_step_there_is_no_bound() -> None:
-    """A job that has told of nothing may be silent for ever: other signs show that it does not start."""
+    """A job that has reported nothing may be silent for ever: other signs show that it does not start."""
     assert StepRhythm().allowed_seconds() == math.inf
 
 

@@ -66,7 +66,7 @@ def said(spans: Sequence[Sequence[Span]], late: Sequence[float], phases: Sequenc
 
 
 def reported(spans: Sequence[Sequence[Span]], phase: float) -> list[tuple[float, tuple[int, ...]]]:
-    """Return when which ranks of one node are told, where its agent reads as it does: states each ten seconds, stops sooner."""
+    """Return when which ranks of one node are named, where its agent reads as it does: states each ten seconds, stops sooner."""
     view, found = JobView("run", 0, load()), list[tuple[float, tuple[int, ...]]]()
     stopped, told_at = dict.fromkeys(range(len(spans)), False), dict.fromkeys(range(len(spans)), 0.0)
     for turn in range(int(UNTIL)):

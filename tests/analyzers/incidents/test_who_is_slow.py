@@ -205,7 +205,7 @@ def _stacks(at: float, rank: int, *, waits: bool) -> StackDump:
 
 
 def test_stacks_alone_are_a_hint_and_name_nobody() -> None:
-    """A rank that is alone outside communication in every look may have been so before: it is told, and not named."""
+    """A rank that is alone outside communication in every look may have been so before: it is reported, and not named."""
     plain = stopped(set())
 
     def read(at: float, node: int) -> Iterator[Record]:

@@ -20,7 +20,7 @@ NODES = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
 
 
 def skewed(records: list[Record], **ahead: float) -> list[Record]:
-    """Return the records as nodes with such clocks would have told them."""
+    """Return the records as nodes with such clocks would have reported them."""
     return list(aligned(records, {name.replace("_", "-"): -seconds for name, seconds in ahead.items()}))
 
 
@@ -103,6 +103,6 @@ def test_a_failure_in_a_log_keeps_its_place_in_the_story() -> None:
 
 
 def test_a_record_without_a_node_is_left_alone() -> None:
-    """Nobody's clock told it."""
+    """Nobody's clock reported it."""
     record = msgspec.structs.replace(minute("gpu-1", [0], START)[0], node=None)
     assert list(aligned([record], {"gpu-1": SKEW})) == [record]

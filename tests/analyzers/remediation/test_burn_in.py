@@ -88,7 +88,7 @@ def test_an_acquitted_node_returns_at_once() -> None:
 
 
 def test_what_is_old_moves_no_state() -> None:
-    """A return that is told after a later eviction leaves the node out."""
+    """A return that is reported after a later eviction leaves the node out."""
     record = record_of((NodeEvent(kind="evicted"), NOW), (NodeEvent(kind="returned"), NOW - 60))
 
     assert (record.burn_in, explain_unfit(record, NOW, WEIGHTS) is None) == ("out", False)

@@ -164,7 +164,7 @@ def test_code_that_fails_late_is_rolled_back_too() -> None:
 
 
 def test_code_is_not_rolled_back_and_forth() -> None:
-    """Where old and new code raise the same after good hours each, as for bad data, a person is told after the second."""
+    """Where old and new code raise the same after good hours each, as for bad data, a person is informed after the second."""
     late = replace(HANG, fault_class="exception_all_ranks", good_seconds=7_200.0)
     later = again(late, code_version="a")
 

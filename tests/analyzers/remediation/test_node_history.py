@@ -44,7 +44,7 @@ HAPPENINGS = st.builds(
     cures=st.none() | st.floats(0.0, 1.0),
     others=st.floats(0.0, 1.0),
 )
-TOLD = st.lists(st.tuples(HAPPENINGS, st.floats(NOW - 60 * DAY_SECONDS, NOW)), max_size=12)
+REPORTED = st.lists(st.tuples(HAPPENINGS, st.floats(NOW - 60 * DAY_SECONDS, NOW)), max_size=12)
 # Less said is more certain: of each pair the first speaks against the machine, the second for it.
 OPPOSITES: tuple[tuple[NodeEventKind, NodeEventKind], ...] = (
     ("cured", "not_cured"),
@@ -85,15 +85,15 @@ def by_hand(story: list[tuple[NodeEvent, float]]) -> float:
     return faulty / (faulty + healthy)
 
 
-@given(TOLD)
+@given(REPORTED)
 def test_odds_are_those_of_naive_bayes(story: list[tuple[NodeEvent, float]]) -> None:
-    """The probability is the product of the likelihoods of what was told, each faded by its age, over the prior."""
+    """The probability is the product of the likelihoods of what was reported, each faded by its age, over the prior."""
     assert fault_probability(record_of(*story), NOW, WEIGHTS) == pytest.approx(by_hand(story), rel=1e-6, abs=1e-12)
 
 
-@given(TOLD, st.integers(0, 99))
+@given(REPORTED, st.integers(0, 99))
 def test_the_order_of_evidence_does_not_matter(story: list[tuple[NodeEvent, float]], seed: int) -> None:
-    """Whatever is told late counts as if it had been told in time."""
+    """Whatever is reported late counts as if it had been reported in time."""
     shuffled = random.Random(seed).sample(story, len(story))
 
     assert fault_probability(record_of(*shuffled), NOW, WEIGHTS) == pytest.approx(
@@ -101,7 +101,7 @@ def test_the_order_of_evidence_does_not_matter(story: list[tuple[NodeEvent, floa
     )
 
 
-@given(TOLD, st.sampled_from(OPPOSITES), st.none() | st.floats(0.0, 1.0), st.floats(0.0, 0.99))
+@given(REPORTED, st.sampled_from(OPPOSITES), st.none() | st.floats(0.0, 1.0), st.floats(0.0, 0.99))
 def test_evidence_points_one_way(
     story: list[tuple[NodeEvent, float]], pair: tuple[NodeEventKind, NodeEventKind], cures: float | None, others: float
 ) -> None:
@@ -197,9 +197,9 @@ def test_an_unknown_outcome_says_nothing() -> None:
     assert record.evictions == (NOW,)
 
 
-@given(TOLD)
+@given(REPORTED)
 def test_memory_fades_to_the_prior(story: list[tuple[NodeEvent, float]]) -> None:
-    """After five years without news nothing is left of what was told, in either direction."""
+    """After five years without news nothing is left of what was reported, in either direction."""
     record = record_of(*story)
 
     assert fault_probability(record, NOW + 5 * 365 * DAY_SECONDS, WEIGHTS) == pytest.approx(
@@ -270,7 +270,7 @@ def test_an_acquittal_takes_an_eviction_back() -> None:
     assert not is_offender(record, NOW, WEIGHTS)
 
 
-@given(TOLD)
+@given(REPORTED)
 def test_a_record_survives_being_stored(story: list[tuple[NodeEvent, float]]) -> None:
     """A record is the same after it was written as JSON and read again."""
     record = record_of(*story)

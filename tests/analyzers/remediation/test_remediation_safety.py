@@ -58,7 +58,7 @@ def test_thousands_of_interleavings_break_no_rule(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("seed", range(STORED))
 def test_the_store_does_what_the_step_says(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a real SQLite each event of an interleaving is refused, stored and told as the pure step has it, and read back so."""
+    """On SQLite each event of an interleaving is refused, stored and reported as the pure step has it, and read back so."""
     database = Database(f"sqlite:///{tmp_path}/store.sqlite")
     database.migrate()
     world = World(limits=seed, probe=step.step)
@@ -187,7 +187,7 @@ def _closes(
 def _silent(
     _before: RemediationState, event: RemediationEvent, after: RemediationState, said: list[RemediationInstruction]
 ) -> tuple[RemediationState, list[RemediationInstruction]]:
-    """Who claims is not told."""
+    """Who claims is not reported."""
     return after, [one for one in said if not isinstance(one, AuditEntry) or one.kind != "remediation_claimed"]
 
 

@@ -71,7 +71,7 @@ class Desk:
         self.reported: list[AuditEntry] = []
 
     def __call__(self, event: RemediationEvent, *, later: float = 1.0) -> list[str]:
-        """Let an event happen some seconds later and return the kinds of what was told."""
+        """Let an event happen some seconds later and return the kinds of what was reported."""
         self.now += later
         self.book, instructions = step(self.book, event, self.now)
         reported = [one for one in instructions if isinstance(one, AuditEntry)]
@@ -106,7 +106,7 @@ class Desk:
 
 
 def test_the_straight_way_ends_in_a_cure() -> None:
-    """Proposed, approved, claimed, begun, completed, verified: each is told once."""
+    """Proposed, approved, claimed, begun, completed, verified: each is reported once."""
     desk = Desk()
 
     token = desk.executing()
@@ -142,7 +142,7 @@ def test_an_automatic_rule_acts_only_after_shadow_mode_has_shown_it() -> None:
 
 
 def test_a_policy_waits_for_what_hinders_it() -> None:
-    """A held node is not approved; when the hold has run out, it is; it is told of once, not at every tick."""
+    """A held node is not approved; when the hold has run out, it is; it is reported once, not at every tick."""
     desk = Desk(AUTOMATIC, tallies={"stuck": SHOWN})
     desk(AddHold(hold=Hold(id="h1", by="ann", reason="a test runs", made_at=1_000.0, until=1_060.0, node="gpu-3")))
 

@@ -101,7 +101,7 @@ def test_stacks_pick_from_a_set() -> None:
 
 
 def test_a_hint_below_even_odds_picks_nobody() -> None:
-    """A stack that is less likely guilty than not leaves the set whole, and is told as a reason."""
+    """A stack that is less likely guilty than not leaves the set whole, and is reported as a reason."""
     hint = claim("stacks", "stuck_stack", suspect(6, strength=0.49), narrows=True)
     verdict = decided(a_set(4, 5, 6, 7), hint)
     assert [culprit.ranks for culprit in verdict.culprits] == [(4, 5, 6, 7)]
@@ -148,7 +148,7 @@ def test_stacks_alone_are_a_suspicion() -> None:
 
 
 def test_who_waits_for_the_root_is_an_echo() -> None:
-    """A process in state D that waits for the culprit is a victim, and is told so."""
+    """A process in state D that waits for the culprit is a victim, and is reported so."""
     blocked = claim("process", "stopped", suspect(9, strength=0.8))
     verdict = decided(HUNG, blocked)
     assert named(verdict) == [("node n1", (5,))]
@@ -333,7 +333,7 @@ def _numbers(text: str) -> Iterable[int]:
 
 
 def test_the_first_symptom_is_the_earliest_and_an_onset_the_first() -> None:
-    """Of what the claims call first, the one with the earliest time is told; times that are none are left out."""
+    """Of what the claims call first, the one with the earliest time is reported; times that are none are left out."""
     early = replace(HUNG, onset=50.0, first_symptom=Evidence(text="early", at=50.0, rank=5))
     late = claim("process", "stopped", suspect(5), onset=90.0, first_symptom=Evidence(text="late", at=90.0, rank=7))
     verdict = decided(late, early)

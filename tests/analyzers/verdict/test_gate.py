@@ -124,7 +124,7 @@ def test_a_silent_node_is_probed() -> None:
 
 
 def test_a_node_that_fell_silent_after_its_look_is_probed() -> None:
-    """What it told is a minute old: the others' looks go on, and blindness is not death."""
+    """What it reported is a minute old: the others' looks go on, and blindness is not death."""
     later = Hang(looks_at=(50.0, 60.0, 120.0), states_at=(50.0, 60.0, 120.0)).records()
     cut = [record for record in later if record.node != "gpu-2" or (record.at or 0.0) < START + 65.0]
     assert action(verdict(later)) == ("evict", ("gpu-2",))

@@ -258,7 +258,7 @@ def test_a_launchers_sweep_is_not_the_crash() -> None:
 
 
 def test_a_sites_rows_are_added_and_a_wrong_one_costs_itself_only() -> None:
-    """An override names a function of its own; one that is no pattern is told in the verdict."""
+    """An override names a function of its own; one that is no pattern is reported in the verdict."""
     own = '[frames.ours]\nkind = "evaluation"\nfunction = "^score_on_holdout$"\n[frames.bad]\nkind = "compile"\nfunction = "("\n'
     packaged = packaged_knowledge._packaged()
     found = Pauses.from_knowledge(parse(packaged, {"pauses": own}))

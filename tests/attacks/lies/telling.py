@@ -76,7 +76,7 @@ class Target:
 Lie = Callable[[Target, float], Iterable[Record]]
 LIES: dict[str, Lie] = {}
 A_USER: set[str] = set()
-EARLY: set[str] = set()  # told from the job's first minute on, and not only around the fault
+EARLY: set[str] = set()  # reported from the job's first minute on, and not only around the fault
 
 
 def lie(*, user: bool = True, early: bool = False) -> Callable[[Lie], Lie]:

@@ -161,7 +161,7 @@ def test_values_that_are_none_leave_a_hole() -> None:
 
 
 def test_series_and_cells_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text whose every line is a new device and a new metric is cut at the bound, and that is told."""
+    """A text whose every line is a new device and a new metric is cut at the bound, and that is reported."""
     monkeypatch.setattr(dcgm_text, "CELLS_LIMIT", 10_000)
     text = "".join(f'DCGM_FI_DEV_{number}{{UUID="GPU-{number}"}} 1\n' for number in range(300))
 
@@ -188,7 +188,7 @@ def test_the_text_is_recognised_by_content(tmp_path: Path) -> None:
 
 @contextmanager
 def exporter(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that answers one connection after another, as told; gives its address."""
+    """A server that answers one connection after another, as given; gives its address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ended = threading.Event()
 

@@ -166,7 +166,7 @@ def test_ranks_keep_the_same_operations(node: Node) -> None:
 
 
 def test_a_flood_is_bounded_and_told(node: Node) -> None:
-    """Of eight megabytes at once the newest are read, and how many bytes were not is told."""
+    """Of eight megabytes at once the newest are read, and how many bytes were not is reported."""
     with log_of(node, 2).open("w") as file:
         text = lines(operation(5))
         file.write(text * (8_000_000 // len(text)))

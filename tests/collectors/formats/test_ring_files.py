@@ -42,7 +42,7 @@ def test_a_ring_keeps_the_newest_and_never_grows(tmp_path: Path) -> None:
 
 
 def test_a_light_look_has_the_newest_and_what_is_inside(tmp_path: Path) -> None:
-    """An old receive that has not been left is told along with the newest few."""
+    """An old receive that has not been left is reported along with the newest few."""
     ring = written(tmp_path)
     ring.enter(0, ring.name("recv 3<-1"), 0, 1, 64)
     for number in range(20):

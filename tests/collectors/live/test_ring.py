@@ -133,7 +133,7 @@ def test_a_death_is_told_once_and_the_file_goes_after_an_hour(node: Node) -> Non
 
 
 def test_the_next_agent_goes_on_where_the_last_one_ended(node: Node) -> None:
-    """A process that died while no agent ran is told with its job, by the cursor; one told before is not told again."""
+    """A process that died while no agent ran is reported with its job, by the cursor; one reported before is not again."""
     node.run()
     node.kill()
     node.collector.close()
@@ -210,7 +210,7 @@ def _given_up(node: Node) -> None:
 
 @pytest.mark.parametrize("spoil", [_linked, _opened, _another, _huge, _piped, _foreign, _given_up])
 def test_a_file_that_another_could_have_made_is_refused(node: Node, spoil: object) -> None:
-    """A link, a folder open to all, another's header, a huge file, a pipe, another's, one that was given up: told once."""
+    """A link, a folder open to all, another's header, a huge file, a pipe, another's, one that was given up: reported once."""
     spoil(node)  # type: ignore[operator]
 
     first, second = node.run(Request("recorders")), node.run()

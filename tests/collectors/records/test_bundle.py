@@ -125,7 +125,7 @@ def test_damage_costs_what_it_is_in(data: st.DataObject) -> None:
 @pytest.mark.system
 @given(st.data())
 def test_what_follows_a_hole_is_read(data: st.DataObject) -> None:
-    """Where bytes are gone from the middle, what is whole after the next head is read, and the loss is told."""
+    """Where bytes are gone from the middle, what is whole after the next head is read, and the loss is reported."""
     whole = written(*batches(6))
     starts = [len(written(*batches(count))) for count in range(7)]
     begin = data.draw(st.integers(starts[1], starts[2] - 1))
@@ -162,7 +162,7 @@ def test_an_incidents_bundle_has_its_verdicts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [4, 40, -1])
 def test_a_changed_verdict_is_not_believed(place: int) -> None:
-    """A verdict's entry with one changed byte is told as damage; the other versions and the batches are there."""
+    """A verdict's entry with one changed byte is reported as damage; the other versions and the batches are there."""
     begins = len(b"".join(bundle.write(INCIDENT, [])))
     ends = len(b"".join(bundle.write(INCIDENT, VERDICTS[:1])))
     data = bytearray(b"".join(bundle.write(INCIDENT, [*VERDICTS, *batches()])))

@@ -116,6 +116,6 @@ def test_a_rank_that_was_moved_is_its_new_nodes() -> None:
 
 
 def test_a_line_with_a_stamp_of_another_time_zone_silences_nobody() -> None:
-    """A log whose stamps are half an hour ahead does not make all other nodes seem to have told nothing for so long."""
+    """A log whose stamps are half an hour ahead does not make all other nodes seem to have reported nothing for so long."""
     line = LogEvent(node="gpu-1", source="log:1", at=START + 1_800.0, event="traceback", text="warned", job="llama")
     assert verdict([*Hang().records(), line]).action == verdict(Hang().records()).action

@@ -49,7 +49,7 @@ class Pager:
         self._alerts = Alerts(self._connection, posting, self._file, "https://fh.example", lambda: self.now)
 
     def round(self) -> list[dict[str, Any]]:
-        """Return what is told now."""
+        """Return what is reported now."""
         before = len(self.sink.taken)
         self._alerts._read(0, until_changed=False)
         self._alerts.post()
@@ -99,7 +99,7 @@ def test_an_incident_is_an_alert(client: Client, pager: Pager) -> None:
     assert alert["startsAt"] == "2026-11-21T03:14:07.000Z"
     assert "endsAt" not in alert
     assert alert["generatorURL"] == f"https://fh.example/incidents/{ID}"
-    assert pager.round() == [alert]  # told again as long as it goes on
+    assert pager.round() == [alert]  # reported again as long as it goes on
 
 
 def test_an_incident_that_closes_is_resolved(client: Client, pager: Pager) -> None:
@@ -208,7 +208,7 @@ def test_many_culprits_fit_a_label() -> None:
 def test_a_sink_that_is_away_misses_no_end(
     client: Client, pager: Pager, sink: Receiver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An end that Alertmanager was not there to hear is told when it is back, and the waiting is said once."""
+    """An end that Alertmanager was not there to hear is reported when it is back, and the waiting is said once."""
     monkeypatch.setattr(alertmanager, "ATTEMPTS", 2)
     seed(client.service.database)
     pager.round()
@@ -232,7 +232,7 @@ def test_a_killed_process_resolves_what_it_fired(client: Client, sink: Receiver,
         began = time.monotonic()
         sink.until(bool)
         assert in_time(time.monotonic() - began, 3)
-        time.sleep(0.5)  # it has stored what it has told
+        time.sleep(0.5)  # it has stored what it has reported
         process.send_signal(signal.SIGKILL)
     close(client.service.database, AT + 900)
     with adapter("alertmanager", client.url, sink.url + "/", tmp_path):

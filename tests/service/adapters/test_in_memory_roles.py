@@ -19,7 +19,7 @@ URL = "/v1/jobs/rl/roles"
 
 
 class Roles:
-    """Restarts what it is told to, at once. ``begins``: what happens as the restart begins."""
+    """Restarts what it is asked to, at once. ``begins``: what happens as the restart begins."""
 
     def __init__(self, client: Client, begins: Callable[[], None] = lambda: None) -> None:
         self.client, self.begins = client, begins

@@ -88,7 +88,7 @@ def test_what_another_has_said_of_a_node_stays(shop: Shop) -> None:
 
 
 def test_a_job_that_cannot_run_again_costs_no_node(shop: Shop) -> None:
-    """Submitted with --no-requeue, asking for the node by name, or cancelled by its user: told, and nothing is drained."""
+    """Submitted with --no-requeue, asking for the node by name, or cancelled by its user: reported, and nothing is drained."""
     for option, reported in (("--no-requeue", "--no-requeue"), ("--nodelist=gpu1", "asks for gpu1 by name")):
         number, job = shop.submit(option, nodes=2)
         nodes = shop.nodes_of(number)
@@ -116,13 +116,13 @@ def test_the_controller_is_restarted_in_the_middle(shop: Shop) -> None:
         shop.slurm.start_controller()
         shop.slurm.wait("completion", 120, lambda: shop.one(id)["status"] == "verifying")
 
-    # It may have waited for nodes that the new controller has not heard yet, and was told of as queued.
+    # It may have waited for nodes that the new controller has not heard yet, and was reported as queued.
     shop.slurm.wait("restart", 60, lambda: shop.slurm.job(number) == ("RUNNING", "gpu[0,2-3]"))
     assert shop.restarts(number) == 1
 
 
 def test_a_held_node_is_left_alone(shop: Shop) -> None:
-    """What a hold keeps from acting is not claimed, and so is what is another Slurm's, or nobody's work here: told once."""
+    """What a hold keeps from acting is not claimed, and so is what is another Slurm's, or nobody's work here: reported once."""
     number, job = shop.submit()
     held = shop.propose(job, ["gpu1"], ran_on=ALL)
     far = shop.propose(f"far-{number}", ["tpu7"], ran_on=["tpu7", "tpu8"])

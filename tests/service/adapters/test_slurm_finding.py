@@ -180,7 +180,7 @@ def test_a_job_that_has_never_run_is_not_touched() -> None:
 
 
 def test_two_nodes_that_would_be_one_are_not_drained() -> None:
-    """Two clusters' nodes differ in their domains only: which of them this Slurm has cannot be told."""
+    """Two clusters' nodes differ in their domains only: which of them this Slurm has cannot be known."""
     found = found_of(kind="drain_after_job", nodes=["gpu0.a.example", "gpu0.b.example"])
     assert "two would be the same" in str(work_of(cast("Slurm", Cluster()), found, lambda: SEEN).problem)
     both = Placed(("gpu0.a.example", "gpu0.b.example"), 5.0)

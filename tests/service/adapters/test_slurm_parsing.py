@@ -201,7 +201,7 @@ def test_what_a_command_has_started_is_ended_with_it(tool: Path, tmp_path: Path)
     ],
 )
 def test_being_away_is_not_a_refusal(tool: Path, said: str, kind: type[Exception]) -> None:
-    """What is over when the controller is back is told apart from what will never be done."""
+    """What is over when the controller is back is distinguished from what will never be done."""
     write(tool, f"echo '{said}' >&2; exit 1")
     with pytest.raises(kind, match=r"error|fatal"):
         Slurm().change(commands.requeue("7"))

@@ -141,7 +141,7 @@ def test_what_another_process_of_ours_has_restarted_is_not_ended_again() -> None
 
 
 def test_a_group_is_one_step() -> None:
-    """Both trainers run in one srun: it is ended once. Steps of one name are told apart by the instance's node."""
+    """Both trainers run in one srun: it is ended once. Steps of one name are distinguished by the instance's node."""
     seats = (("trainer", "0", "gpu0"), ("trainer", "1", "gpu0"), ("rollout", "0", "gpu1"), ("rollout", "1", "gpu2.lan"))
     cluster = Cluster(STEPS[0], step("2.1", "rollout", "gpu1"), step("2.2", "rollout", "gpu2"))
     assert restart(cluster, work("0", "1", role="trainer"), *seats)() is None

@@ -1,4 +1,4 @@
-"""The signed webhook: a scheduler is told what it can claim, by who has the secret and nobody else."""
+"""The signed webhook: a scheduler is informed of what it can claim, by who has the secret and nobody else."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_scheduler_is_told_what_it_can_claim(client: Client, secret: Path, tmp
 def test_what_waited_for_a_hold_or_a_freeze_is_pushed_when_that_ends(
     client: Client, secret: Path, tmp_path: Path
 ) -> None:
-    """Approved while its node is held: it is told again when the hold ends, and again when a freeze of later does."""
+    """Approved while its node is held: it is reported again when the hold ends, and again when a freeze of later does."""
     remedies, at = client.service.remedies, now()
     hold = Hold(id="hold-1", by="ann", reason="a test", made_at=at, until=at + 3_600.0, node=NODES[1])
     remedies.handle(AddHold(hold=hold), now())

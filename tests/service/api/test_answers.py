@@ -26,7 +26,7 @@ class Wish(BaseModel):
     text: str = "a"
 
 
-class Told(msgspec.Struct):
+class Reported(msgspec.Struct):
     """An answer."""
 
     number: int
@@ -39,14 +39,14 @@ class Desk:
         self.at, self.done = AT, 0
         self.answers = Answers(database, clock=lambda: self.at)
 
-    def do(self) -> Told:
+    def do(self) -> Reported:
         """Do it once more."""
         self.done += 1
-        return Told(number=self.done)
+        return Reported(number=self.done)
 
-    def ask(self, key: str | None = "k", text: str = "a", caller: str = "me") -> Told:
+    def ask(self, key: str | None = "k", text: str = "a", caller: str = "me") -> Reported:
         """Ask for it."""
-        return self.answers.once(caller, key, ("things", Wish(text=text)), Told, self.do)
+        return self.answers.once(caller, key, ("things", Wish(text=text)), Reported, self.do)
 
 
 @pytest.mark.system
@@ -54,10 +54,10 @@ def test_a_key_acts_once_in_every_process(database: Database) -> None:
     """A second process of the same store gives the first one's answer; other callers and keys, and no key, act anew."""
     one, other = Desk(database), Desk(database)
 
-    assert [one.ask(), one.ask(), other.ask()] == [Told(number=1)] * 3
+    assert [one.ask(), one.ask(), other.ask()] == [Reported(number=1)] * 3
     assert other.done == 0
     assert [one.ask(key="l"), one.ask(caller="you"), one.ask(None), one.ask(None)] == [
-        Told(number=number) for number in (2, 3, 4, 5)
+        Reported(number=number) for number in (2, 3, 4, 5)
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_key_is_free_again_after_an_hour(database: Database) -> None:
     desk.ask()
     desk.at += KEPT_SECONDS + 1
 
-    assert desk.ask(text="b") == Told(number=2)
+    assert desk.ask(text="b") == Reported(number=2)
     with database.session() as session:
         assert session.scalar(select(func.count()).select_from(Row)) == 1
 
@@ -86,43 +86,45 @@ def test_a_failure_frees_the_key(database: Database) -> None:
     """A request that came to nothing may be sent again under its key."""
     desk = Desk(database)
 
-    def fail() -> Told:
+    def fail() -> Reported:
         raise Problem("conflict", "not now")
 
     with pytest.raises(Problem):
-        desk.answers.once("me", "k", ("things", Wish()), Told, fail)
-    assert desk.ask() == Told(number=1)
+        desk.answers.once("me", "k", ("things", Wish()), Reported, fail)
+    assert desk.ask() == Reported(number=1)
 
 
 def test_a_request_that_is_being_done_is_not_done_again(database: Database) -> None:
     """While a request is on its way the same key is a conflict; after a minute its process is taken for dead."""
     desk = Desk(database)
 
-    def ask_again() -> Told:
+    def ask_again() -> Reported:
         with pytest.raises(Problem) as refused:
             desk.ask()
         assert refused.value.status_code == 409
         desk.at += DOING_SECONDS + 1
-        assert desk.ask() == Told(number=1)
-        return Told(number=7)
+        assert desk.ask() == Reported(number=1)
+        return Reported(number=7)
 
-    assert desk.answers.once("me", "k", ("things", Wish()), Told, ask_again) == Told(number=7)
+    assert desk.answers.once("me", "k", ("things", Wish()), Reported, ask_again) == Reported(number=7)
 
 
 def test_only_what_may_be_kept_is_kept(database: Database) -> None:
     """The second answer, and the table, have what ``keep`` left of the first."""
     answers = Answers(database)
 
-    def ask() -> Told:
-        return answers.once("me", "k", ("x", Wish()), Told, lambda: Told(number=42), lambda _: Told(number=0))
+    def ask() -> Reported:
+        return answers.once(
+            "me", "k", ("x", Wish()), Reported, lambda: Reported(number=42), lambda _: Reported(number=0)
+        )
 
-    assert [ask(), ask()] == [Told(number=42), Told(number=0)]
+    assert [ask(), ask()] == [Reported(number=42), Reported(number=0)]
     with database.session() as session:
         assert session.scalars(select(Row.body)).all() == ['{"number":0}']
 
 
 def test_many_at_once_act_once(database: Database) -> None:
-    """Of eight that ask at the same moment one acts; the others get its answer or are told to ask again."""
+    """Of eight that ask at the same moment one acts; the others get its answer or have to ask again."""
     desk = Desk(database)
     reported: list[object] = []
 
@@ -140,7 +142,7 @@ def test_many_at_once_act_once(database: Database) -> None:
 
     assert desk.done == 1
     assert len(reported) == 8
-    assert set(map(str, reported)) <= {str(Told(number=1)), str(Problem), str(IntegrityError)}
+    assert set(map(str, reported)) <= {str(Reported(number=1)), str(Problem), str(IntegrityError)}
 
 
 def test_a_restart_forgets_no_answer(tmp_path: Path) -> None:

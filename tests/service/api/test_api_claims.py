@@ -69,7 +69,7 @@ def together(ask: Callable[[Client], httpx.Response], clients: Sequence[Client])
 
 
 def test_an_eviction_goes_its_way(client: Client) -> None:
-    """What is approved is listed, claimed, kept, begun and completed; what was done is kept, and who did it is told."""
+    """What is approved is listed, claimed, kept, begun and completed; what was done is kept, and who did it is reported."""
     assert listed(client) == [PLAN_ID]
     held = claim(client).json()
     assert (held["token"], held["task"], held["remediation"]["status"]) == (1, "do", "claimed")
@@ -107,7 +107,7 @@ def test_what_was_done_is_undone(client: Client) -> None:
 
 
 def test_one_of_many_gets_it(client: Client) -> None:
-    """Of eight schedulers that claim at the same moment one gets it; the others are told that it is claimed."""
+    """Of eight schedulers that claim at the same moment one gets it; the others are informed that it is claimed."""
     found = together(claim, [other(client) for _ in range(8)])
 
     assert sorted(answer.status_code for answer in found) == [200] + [409] * 7

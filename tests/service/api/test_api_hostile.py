@@ -198,7 +198,7 @@ def test_the_follower_survived(client: Client) -> None:
 
 
 def test_a_large_batch_is_weighed() -> None:
-    """A batch of two million values is refused by their number, one of a few large columns is not, and a cut one is told."""
+    """A batch of two million values is refused by their number, one of a few large columns is not, and a cut one is reported."""
     bounds = {"most_records": 10, "largest_bytes": 64 << 20}
     columns = block.encode([Samples(scope="gpu", values=bytes(2 << 20)) for _ in range(3)])
     many = a_block(b"\x92\x90\x91\x81\xa1x" + array(2_000_000) + b"\x01" * 2_000_000)

@@ -125,7 +125,7 @@ def test_a_verdict_is_the_bytes_that_were_published(client: Client) -> None:
 
 
 def test_a_verdict_that_is_known_is_not_sent_again(client: Client) -> None:
-    """Whoever has the newest version is told so without a body, and gets the next one when there is one."""
+    """Whoever has the newest version is answered without a body, and gets the next one when there is one."""
     seed(client.service.database)
     tag = client.get(f"/v1/incidents/{ID}/verdict").headers["ETag"]
 
@@ -213,7 +213,7 @@ def test_feedback_that_makes_no_sense_is_refused(client: Client, wish: dict[str,
 
 
 def test_an_incident_is_closed_by_who_has_seen_it(client: Client) -> None:
-    """Without ETag closing is 428, with an old one 412; with the newest it is closed, told, and closed only once."""
+    """Without ETag closing is 428, with an old one 412; with the newest it is closed, reported, and closed only once."""
     seed(client.service.database)
     path, wish = f"/v1/incidents/{ID}", {"reason": "we restarted it"}
 

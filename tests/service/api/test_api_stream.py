@@ -233,7 +233,7 @@ def test_a_slow_reader_is_dropped(client: Client, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_stopping_service_ends_its_streams(client: Client) -> None:
-    """When the service is told to stop, streams end whole and at once."""
+    """When the service is asked to stop, streams end whole and at once."""
     with streaming(client) as reader:
         open_streams(client, 1)
         client.service.streams._task.get_loop().call_soon_threadsafe(client.service.end_waits)

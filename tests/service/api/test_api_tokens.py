@@ -113,7 +113,7 @@ def test_a_bound_token_has_one_scope(client: Client) -> None:
 
 
 def test_a_token_that_has_ended_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown, a revoked and an expired token are told apart in the audit log, and none of them opens anything."""
+    """An unknown, a revoked and an expired token are distinguished in the audit log, and none of them opens anything."""
     admin = client.as_(made(client, "admin"))
     at = admin.service.tokens._clock()
     secret, expiring = made(admin, "read"), made(admin, "read", expires_at=at + 100)

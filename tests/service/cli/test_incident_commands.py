@@ -234,7 +234,7 @@ def first_line(process: subprocess.Popen[str], database: Database) -> dict[str, 
 
 @pytest.mark.system
 def test_watch_survives_a_restart(tmp_path: Path) -> None:
-    """A service that is killed and comes back loses no event for who watches: those of the time between are told, once."""
+    """A service that is killed and comes back loses no event for who watches: those of the time between are reported, once."""
     seen: queue.Queue[Any] = queue.Queue()
 
     def look(url: str) -> None:
@@ -334,7 +334,7 @@ def test_a_line_is_one_line() -> None:
     ],
 )
 def test_what_the_engine_did_is_a_sentence(kind: str, details: dict[str, Any], line: str) -> None:
-    """Of what the engine asked, heard and judged, people read words and no field names; nothing is told of what is normal."""
+    """Of what the engine asked, heard and judged, people read words and no field names; nothing is said of what is normal."""
     assert entry_text(kind, details) == line
 
 

@@ -1,4 +1,4 @@
-"""`faulthound remediations found`: a person says what checks and replays have found; both are told in words before."""
+"""`faulthound remediations found`: a person says what checks and replays have found; both are reported in words before."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_log_that_goes_on_is_no_gap(bench: Bench) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_job_whose_agents_report_again_is_decided_on_at_once(bench: Bench, *, restarted: bool) -> None:
-    """After ten minutes without the service a fault that stands is told when its nodes are heard, and no minute later."""
+    """After ten minutes without the service a fault that stands is reported when its nodes are heard, and no minute later."""
     bench.fleet.run("healthy", NODES)
     bench.turns(3)
     bench.clock.at += 600.0

@@ -81,7 +81,7 @@ def published(database: Database) -> dict[str, int]:
 
 
 def check_once(database: Database, jobs: list[str]) -> None:
-    """Each job has one incident with one verdict that names its own node, and each was told of once."""
+    """Each job has one incident with one verdict that names its own node, and each was reported once."""
     with database.session() as session:
         incidents = session.scalars(select(IncidentRow)).all()
         verdicts = session.scalars(select(VerdictRow)).all()
@@ -104,7 +104,7 @@ def test_an_engine_that_is_killed_goes_on_where_it_was(database: Database, url: 
             fleet.run(job, [f"node-of-{job}"])
         with engine(url, tmp_path) as process:
             until(partial(works, tmp_path, number + 1), "the engine does not work")
-            time.sleep(dice.uniform(0.0, 1.0))  # a job is seen, asked about, judged and told of in this time
+            time.sleep(dice.uniform(0.0, 1.0))  # a job is seen, asked about, judged and reported in this time
             process.kill()
     with engine(url, tmp_path):
         until(lambda: len(published(database)) == len(jobs), "not every job was judged")

@@ -214,7 +214,7 @@ def test_what_the_database_broke_off_is_written_later(bench: Bench, monkeypatch:
 
 
 def test_a_commit_of_which_nobody_was_told_is_not_repeated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the database goes away between its commit and its answer, nothing is asked, told or published twice."""
+    """Where the database goes away between its commit and its answer, nothing is asked, reported or published twice."""
     bench.fleet.run("hung", NODES)
     transaction = bench.database.transaction
 

@@ -162,7 +162,7 @@ def test_a_decision_that_cannot_be_written_costs_itself(bench: Bench, monkeypatc
 
 
 def test_an_alarm_is_raised_once_and_over_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A repeated alarm changes its row; its end is told once."""
+    """A repeated alarm changes its row; its end is reported once."""
     alarms = [
         [Alarm(kind="coverage", text="0.80 of the ranks", job="j")],
         [Alarm(kind="coverage", text="0.75 of the ranks", job="j")],

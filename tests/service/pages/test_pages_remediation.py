@@ -72,7 +72,7 @@ def test_a_closed_incident_keeps_the_plan_that_its_end_withdrew(client: Client, 
 
 
 def test_who_has_not_signed_in_is_shown_no_form(client: Client) -> None:
-    """A token that only reads sees the proposal and what stands in its way, and is told where to sign in."""
+    """A token that only reads sees the proposal and what stands in its way, and is informed where to sign in."""
     found = page(client)
 
     assert DEED in found.text

@@ -86,7 +86,7 @@ def reported(care: Care) -> list[str]:
 
 
 def test_good_steps_are_counted_and_end_it(care: Care) -> None:
-    """Half an hour of steps counts half an hour, up to the last step; with a day of them the node is fit, and it is told once."""
+    """Half an hour of steps counts half an hour, to the last step; with a day of them the node is fit, which is reported once."""
     burns_in(care)
     runs(care, 30)
     half = record(care)
@@ -181,7 +181,7 @@ def test_an_undone_eviction_ends_in_a_burn_in(care: Care) -> None:
 
 
 def test_a_node_that_a_job_runs_on_is_back(care: Care) -> None:
-    """Somebody has resumed it and told nobody: once a rank was placed on it, minutes after the eviction, its burn-in begins."""
+    """It was resumed by hand, without a word: once a rank was placed on it, minutes after the eviction, its burn-in begins."""
     hung(care.database)
     care.completed()
     care.steps(care.now + 1.0, 12)

@@ -160,7 +160,7 @@ def test_uncounted_attempts_are_counted_by_their_incidents(database: Database, u
      ({"kind": "drain_after_job"}, None), ({"kind": "reset_gpu"}, None)],
 )  # fmt: skip
 def test_what_was_done_is_told_by_how_it_ended(database: Database, more: dict[str, Any], outcome: str | None) -> None:
-    """What nobody has answered is not told: it is asked for anew; nor is what this attempt may outlive, if it was wanted."""
+    """What nobody has answered is not reported: it is asked for anew; nor is what this attempt may outlive, if it was wanted."""
     runs(database, 1, AT - 900.0, AT)
     fails(database, "inc-1", 1, AT)
     with database.transaction() as session:

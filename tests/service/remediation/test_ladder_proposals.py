@@ -138,7 +138,7 @@ def test_an_exception_everywhere_is_rolled_back_at_once(job: Job) -> None:
 
 
 def test_code_that_never_ran_elsewhere_is_its_authors(job: Job) -> None:
-    """Every rank raised the same, and no other code is known to have run well: a person is told, once."""
+    """Every rank raised the same, and no other code is known to have run well: a person is informed, once."""
     with job.database.transaction() as session:
         session.get_one(Attempt, (JOB, 1)).code_version = None
     raised = replace(

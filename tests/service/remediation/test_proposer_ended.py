@@ -71,7 +71,7 @@ def test_a_job_that_is_ended_from_outside_needs_nothing(care: Care) -> None:
 
 
 def test_an_attempt_that_its_launcher_has_restarted_needs_nothing(care: Care, database: Database) -> None:
-    """Its crash is told, and nothing is proposed for a job that runs again: not even for a moment."""
+    """Its crash is reported, and nothing is proposed for a job that runs again: not even for a moment."""
     place(database, attempt=2, at=AT + 5.0)
     care.publish(restart())
     care.turn()

@@ -41,7 +41,7 @@ def begun(database: Database) -> bool:
 
 
 def test_kills_neither_lose_nor_double_a_proposal(url: str, database: Database, tmp_path: Path) -> None:
-    """Four jobs hang while the engine is killed four times: each has one remediation, told of once on stream and audit log."""
+    """Four jobs hang while the engine is killed four times: each has one remediation, reported once on stream and audit log."""
     fleet, dice = Fleet(database, now), random.Random(5)
     jobs = [f"hung-{number}" for number in range(JOBS)]
     with engine(url, tmp_path):

@@ -67,7 +67,7 @@ def test_a_rule_that_was_taken_back_takes_no_machine_out(client: Client, policy_
 
 
 def test_an_undo_gives_no_node_back_that_another_has_taken_out(client: Client) -> None:
-    """Two jobs share a node and both lost it: who undoes the first is told to give nothing back, and later the node."""
+    """Two jobs share a node and both lost it: who undoes the first is asked to give nothing back, and later the node."""
     running(client.service.database, "bert", NODES[1:3])
     remedies = client.service.remedies
     propose(remedies, replace(plan(), priced_tenants=("bert",)))

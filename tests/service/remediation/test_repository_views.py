@@ -85,7 +85,7 @@ def test_the_newest_attempt_is_where_a_job_runs(database: Database) -> None:
 def test_an_attempt_counts_when_half_as_many_nodes_tell_of_it(
     database: Database, nodes: tuple[str, ...], later_seconds: float, newest: int
 ) -> None:
-    """Two of three nodes are enough; one alone is when nobody has told of the attempt before for half an hour."""
+    """Two of three nodes are enough; one alone is when nobody has reported the attempt before for half an hour."""
     place(database)
     place(database, nodes, attempt=2, at=AT + later_seconds)
 
@@ -115,7 +115,7 @@ def test_an_attempt_that_shrank_has_its_new_size(database: Database) -> None:
 
 
 def test_tenants_are_who_runs_there_now(database: Database) -> None:
-    """A job whose agents told of it a minute ago is a tenant; one that was last seen three minutes ago is none."""
+    """A job whose agents reported it a minute ago is a tenant; one that was last seen three minutes ago is none."""
     place(database)
     place(database, ("gpu-0002",), job="eval", at=AT - 60)
     place(database, ("gpu-0002",), job="old", at=AT - 180)
@@ -150,7 +150,7 @@ def _newer_verdict(database: Database) -> None:
 
 
 def test_a_row_of_a_newer_program_is_left_alone(database: Database, remedies: RemediationRepository) -> None:
-    """What cannot be read is told of, and does not keep the others from going on."""
+    """What cannot be read is reported, and does not keep the others from going on."""
     let(remedies, PROPOSED)
     with database.transaction() as session:
         session.execute(update(Row).values(document={"id": ID, "kind": "teleport"}))

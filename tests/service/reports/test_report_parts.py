@@ -77,7 +77,7 @@ def test_rank_ranges_come_back() -> None:
 
 
 def test_hosts_are_folded_with_their_widths() -> None:
-    """Hosts are told in Slurm's notation, widths kept; a name without a number stays as it is."""
+    """Hosts are reported in Slurm's notation, widths kept; a name without a number stays as it is."""
     assert fold_hosts(("gpu-0001", "gpu-0007", "gpu-0002", "login")) == "gpu-[0001-0002,0007],login"
 
 
@@ -117,7 +117,7 @@ def test_nodes_are_named_on_the_map() -> None:
 
 
 def test_a_rank_without_a_dump_is_missing_and_silent() -> None:
-    """A rank that left no dump is told apart from one that is known not to have entered."""
+    """A rank that left no dump is distinguished from one that is known not to have entered."""
     window, topology = megatron(4, 2, 2, culprit=5, silent=(5,))
     reduce = next(wait for wait in oldest_waits(window, topology) if wait.operation == "all_reduce")
 

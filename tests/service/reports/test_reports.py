@@ -230,7 +230,7 @@ def test_healthy_says_so() -> None:
 
 
 def test_a_pause_is_said() -> None:
-    """A job that waits for a checkpoint is told as one whose pause is nobody's fault, and is not called healthy."""
+    """A job that waits for a checkpoint is reported as one whose pause is nobody's fault, and is not called healthy."""
     root = document.Root(root="r1", cause="none", fault_class="pause_checkpoint")
     said = text.render(changed(hang(), cause="none", culprits=(), roots=(root,), action=document.Action(kind="none")))
 
@@ -240,7 +240,7 @@ def test_a_pause_is_said() -> None:
 
 @pytest.mark.parametrize("kind", ["code", "data", "library", "storage", "platform"])
 def test_not_a_machine_is_said(kind: str) -> None:
-    """What no eviction can cure is never told as if it were a machine."""
+    """What no eviction can cure is never reported as if it were a machine."""
     culprit = Culprit(root="r1", kind=kind, id=kind, ranks=(3,), probability=0.9)
     line = str(story.headlines(changed(hang(), culprits=(culprit,), action=document.Action(kind="reattempt")))[0])
 

@@ -33,7 +33,7 @@ def _refusal(directory: Directory, event: roles.Event, at: float, listening_sinc
 
 
 def test_a_slot_is_given_once_a_time() -> None:
-    """A second process waits for the lease, and is told for how long; then it has a higher epoch."""
+    """A second process waits for the lease, and is informed for how long; then it has a higher epoch."""
     first = _held()
     assert (_the(first).epoch, first.version) == (1, 1)
     assert (_refusal(first, _register("b"), 10.0).kind, _refusal(first, _register("b"), 10.0).seconds) == ("held", 20.0)

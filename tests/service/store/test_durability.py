@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.alone, pytest.mark.slow]
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", STRONGEST)
 def test_every_record_is_in_the_log_once(name: str, tmp_path: Path) -> None:
-    """What the agents had spooled is in the log, each record once; what a bound dropped is told to the record."""
+    """What the agents had spooled is in the log, each record once; what a bound dropped is reported to the record."""
     if reason := cannot(name):
         pytest.skip(reason)
 

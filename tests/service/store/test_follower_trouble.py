@@ -23,7 +23,7 @@ from tests.support.store_writer import follow_until_killed
 
 
 class Heard:
-    """A consumer that keeps what it is given, and fails as it is told to."""
+    """A consumer that keeps what it is given, and fails as it is asked to."""
 
     def __init__(self, *failures: Exception) -> None:
         self.sequences: list[int] = []
@@ -173,7 +173,7 @@ def test_hostile_values_fit_or_are_left_out(database: Database, record: Record) 
 
 
 def test_a_consumer_that_cannot_resume_stops_nobody(database: Database) -> None:
-    """A consumer that breaks while it takes up its past is told of, and hears what comes."""
+    """A consumer that breaks while it takes up its past is reported, and hears what comes."""
 
     class Broken(Heard):
         def resume(self, log: Log, until_sequence: int, since: float, now: float) -> None:
@@ -211,7 +211,7 @@ def test_consumers_hear_every_batch_once(database: Database) -> None:
 
 @pytest.mark.system
 def test_kills_neither_repeat_nor_skip_a_batch(database: Database, url: str) -> None:
-    """A follower that is killed ten times has derived every batch, and told of each poisonous one exactly once."""
+    """A follower that is killed ten times has derived every batch, and reported each poisonous one exactly once."""
     log = Log(database)
     for number in range(400):
         if number % 10:

@@ -22,7 +22,7 @@ def batch(number: int, size: int = 10) -> Incoming:
 
 
 class Failing(Log):
-    """A log whose first appends fail as they are told to."""
+    """A log whose first appends fail as they are asked to."""
 
     def __init__(self, database: Database, *failures: Exception) -> None:
         super().__init__(database)

@@ -131,7 +131,7 @@ def own_server() -> Iterator[Server]:
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_postgresql_may_go_and_come_back(own_server: Server, mode: str) -> None:
-    """While the server is stopped or crashed senders are told to come again; afterwards every batch is there once."""
+    """While the server is stopped or crashed senders are asked to come again; afterwards every batch is there once."""
     database = Database(own_server.new())
     database.migrate()
     appender = Appender(Log(database), Bounds())
@@ -178,7 +178,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_costs_nothing(small_disk: Path) -> None:
-    """When the disk is full senders are told so, reading goes on, and with room again every batch goes in, once."""
+    """When the disk is full senders are informed, reading goes on, and with room again every batch goes in, once."""
     database = Database(f"sqlite:///{small_disk / 'faulthound.db'}")
     database.migrate()
     log = Log(database)

@@ -242,7 +242,7 @@ def test_boots_are_not_joined(database: Database) -> None:
 
 
 def test_a_node_that_went_leaves_the_window(database: Database) -> None:
-    """What has sent nothing for a window's length takes no memory any more, without being told to go."""
+    """What has sent nothing for a window's length takes no memory any more, without being asked to go."""
     feed = Feed(Tail(240), Compaction(database))
     for sequence, (node, at) in enumerate([("gone", START), ("here", START + 200), ("here", START + 500)], 1):
         feed.add(Stored(sequence, node, f"{sequence}", None, at, 1, b""), tick(at, 1.0))

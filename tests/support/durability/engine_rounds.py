@@ -1,4 +1,4 @@
-"""One round: a recorded job is told to a service, something is killed meanwhile, and what is left of its incident."""
+"""One round: a recorded job is reported to a service, something is killed meanwhile, and what is left of its incident."""
 
 from __future__ import annotations
 

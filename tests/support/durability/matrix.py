@@ -82,7 +82,7 @@ def wrong_clocks(folder: Path, size: Size) -> Outcome:
 
 
 def overrun(folder: Path, size: Size) -> Outcome:
-    """The service is away for longer than the spools can hold: what is dropped is told to the record."""
+    """The service is away for longer than the spools can hold: what is dropped is reported to the record."""
     options = ("--agents", "4", "--spool-bytes", "1500")
     return scene(folder, service_away(min(size.away_seconds, 30.0) + 4.0), options=options)
 

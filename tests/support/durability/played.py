@@ -1,6 +1,6 @@
-"""A recorded job, told to a service once more as if it happened now: by real spools, shippers and polls, one a node.
+"""A recorded job, reported to a service once more as if it happened now: by real spools, shippers and polls, one a node.
 
-Everything keeps its distance in time; what the agents were asked for when the job was recorded is told when somebody asks.
+Everything keeps its distance in time; what the agents were asked for when the job was recorded is reported when somebody asks.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Clock:
 
 @dataclass
 class Recording:
-    """A job as its agents told of it. Rounds of answers are in the order in which they were asked for."""
+    """A job as its agents reported it. Rounds of answers are in the order in which they were asked for."""
 
     begun_at: float  # UTC seconds of the first batch that tells of the job
     reported: list[tuple[float, str, tuple[Record, ...]]] = field(default_factory=list)  # received_at, node, records
     answers: dict[tuple[str, str], list[list[Record]]] = field(default_factory=dict)  # (node, verb) → rounds
-    # node → when it last told of an ordinary moment of the job's life, and what
+    # node → when it last reported an ordinary moment of the job's life, and what
     idle: dict[str, tuple[float, tuple[Record, ...]]] = field(default_factory=dict)
 
     @property
@@ -107,7 +107,7 @@ def _tell(recording: Recording, at: float, node: str, records: list[Record]) -> 
 
 
 def _close_round(recording: Recording, node: str, result: CommandResult, brought: list[tuple[float, Record]]) -> None:
-    """Keep what a command brought; what is older was an ordinary look, and told when it came."""
+    """Keep what a command brought; what is older was an ordinary look, and reported when it came."""
     since = (result.at or 0.0) - ROUND_SECONDS
     fresh = [record for _, record in brought if (record.at or 0.0) >= since]
     recording.answers.setdefault((node, result.verb), []).append([*fresh, result])

@@ -139,13 +139,13 @@ class Outcome:
     did: dict[str, int]
 
     def complaints(self, *, dropped: bool = False) -> list[str]:
-        """Return what is wrong; ``dropped``: losses are allowed where the agents told of exactly so many."""
+        """Return what is wrong; ``dropped``: losses are allowed where the agents reported exactly so many."""
         lost, wrong = self.found.lost(self.reported["last"]), []
         if not dropped and lost:
             wrong.append(f"lost: { ({node: numbers[:5] for node, numbers in list(lost.items())[:3]}) } …")
         for node, reported in self.found.told_dropped.items() if dropped else ():
             if len(lost.get(node, ())) != reported:
-                wrong.append(f"{node} told of {reported} dropped records and {len(lost.get(node, ()))} are missing")
+                wrong.append(f"{node} reported {reported} dropped records and {len(lost.get(node, ()))} are missing")
         wrong += [f"twice: {node} {numbers[:5]}" for node, numbers in list(self.found.twice().items())[:3]]
         wrong += [f"{self.reported['left']} batches were never delivered"] if self.reported["left"] else []
         wrong += [f"{self.reported['refused']} batches were refused"] if self.reported["refused"] else []

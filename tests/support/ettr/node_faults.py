@@ -1,4 +1,4 @@
-"""One fault as it truly is: what nobody in the simulation is told. A strategy sees only what the job shows."""
+"""One fault as it truly is: what no strategy is shown. A strategy sees only what the job shows."""
 
 from __future__ import annotations
 

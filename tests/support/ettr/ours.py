@@ -32,7 +32,7 @@ from tests.support.ettr.run import Run, count
 from tests.support.ettr.simulated_nodes import Wait
 
 Value = TypeVar("Value")
-Told = Generator[simpy.Event, object, Value]
+Reported = Generator[simpy.Event, object, Value]
 """Waits, and then has a value."""
 JOB = "train"
 RETRY_SECONDS = 30.0
@@ -128,7 +128,7 @@ class Ours:
         """Return the nodes that are taken out: those of the plan."""
         return nodes
 
-    def _looked(self, run: Run, fault: Fault, rung: ladder.Rung) -> Told[tuple[str, ...]]:
+    def _looked(self, run: Run, fault: Fault, rung: ladder.Rung) -> Reported[tuple[str, ...]]:
         """Check nodes, or replay the job on groups of them; the value is what was found."""
         if rung.replay is not None:
             yield from run.wait(run.parameters.replay_seconds * rung.replay.repeats)
@@ -177,7 +177,7 @@ class Ours:
 
     # --- remediation
 
-    def _act(self, run: Run, trouble: Trouble, kind: str, nodes: tuple[str, ...], probability: float) -> Told[bool]:
+    def _act(self, run: Run, trouble: Trouble, kind: str, nodes: tuple[str, ...], probability: float) -> Reported[bool]:
         """Propose, have it approved, let the scheduler do it; the value tells whether it was done."""
         plan = _remediation(trouble, kind, nodes, probability, run)
         self._say(run, messages.Proposed(incident=trouble.incident, plan=plan), trouble)
@@ -290,7 +290,7 @@ def _remediation(trouble: Trouble, kind: str, nodes: tuple[str, ...], probabilit
 
 
 def _alerts(fault: Fault, now: float) -> tuple[ladder.NetworkAlert, ...]:
-    """A link that lasts in its fault is told of twice within five minutes."""
+    """A link that lasts in its fault is reported twice within five minutes."""
     if fault.kind.cause != "network" or fault.node is None:
         return ()
     return (ladder.NetworkAlert(node=fault.node, at=now - 60.0), ladder.NetworkAlert(node=fault.node, at=now))

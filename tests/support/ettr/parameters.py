@@ -22,7 +22,7 @@ STANDBY_GAIN, RESCHEDULE_GAIN = 10.87, 5.36  # a standby is woken so many times 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How well a kind of fault is told, and how fast. ``exact``: its one machine is named with proof enough to evict it."""
+    """How well a kind of fault is reported, and how fast. ``exact``: its one machine is named with proof enough to evict it."""
 
     exact: float
     named_seconds: float

@@ -15,7 +15,7 @@ RANKS: dict[Topology, int] = {"ddp": 4, "pipeline": 8, "numbers": 4}
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of fault: what the job is told to do, who starts it, and what is true afterwards."""
+    """One kind of fault: what the job is asked to do, who starts it, and what is true afterwards."""
 
     reported: str  # the kind that the job's own code looks for
     symptom: str

@@ -37,7 +37,7 @@ KNOWN_SECONDS = 60.0
 TRAINED_SECONDS = (5.0, 15.0)  # before the fault: any moment of the agents' ten seconds
 HEALTHY_SECONDS = 30.0
 FIRST_SECONDS = 30.0  # the bound on the first verdict
-WAITED_SECONDS = 90.0  # for one that is late, so that it is told how late
+WAITED_SECONDS = 90.0  # for one that is late, so that it is reported how late
 SECOND_LOOK_SECONDS = 30.0
 TERM_SECONDS = 3.0  # between the two signals with which a scheduler ends a job
 CLOSED_SECONDS = 120.0  # an agent that was not heard tries again within a minute
@@ -271,7 +271,7 @@ def _keep(nodes: live.Cluster, client: httpx.Client, incident: str, outcome: Out
 
 
 def wrong(outcome: Outcome) -> list[str]:
-    """Return what a scheduler would have been told wrongly or twice; empty where all was right."""
+    """Return what a scheduler would have been informed wrongly or twice; empty where all was right."""
     return [*_wrong_openings(outcome), *_wrong_verdicts(outcome), *outcome.replayed]
 
 

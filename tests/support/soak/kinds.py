@@ -1,4 +1,4 @@
-"""What can happen to a job, and what is true then: what must be told, who may be named, what may be proposed."""
+"""What can happen to a job, and what is true then: what must be reported, who may be named, what may be proposed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOBODY = frozenset({"none", "unknown"})
 
 @dataclass(frozen=True)
 class Kind:
-    """One row. ``told``: an incident must open, may open without naming anybody, or is itself wrong."""
+    """One row. ``reported``: an incident must open, may open without naming anybody, or is itself wrong."""
 
     reported: Literal["must", "may", "never"]
     incidents: frozenset[str] = frozenset({"hang"})  # the kinds that an incident of it may have
@@ -38,7 +38,7 @@ KINDS: dict[str, Kind] = {
     "raise_all": Kind("must", _CRASH, _CODE, "rank", RESTARTS, ends=True, by_order=True),
     "raise_restarted": Kind("must", _CRASH, _CODE, "rank", RESTARTS, by_order=True),
     "exit": Kind("must", _CRASH, _CODE, "rank", RESTARTS, ends=True, by_order=True),
-    # A wait for a process elsewhere: told, and no machine is named for it.
+    # A wait for a process elsewhere: reported, and no machine is named for it.
     "network": Kind("must", _STOPS, _OUTSIDE | {"code", "network", "storage"}, "nobody", RESTARTS, by_order=True),
     # People.
     "stop_all": Kind("may", _STOPS, _OUTSIDE | {"code"}),

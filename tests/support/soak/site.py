@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 class Site:
-    """The processes that watch, each in the state in which it is told to be."""
+    """The processes that watch, each in the state in which it has to be."""
 
     def __init__(self, folder: Path, nodes: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})) -> None:
         self._variables = variables

@@ -1,8 +1,8 @@
 """What was right of what the service said, given what was done to the jobs.
 
 Judged by what was said, not by tight seconds: an incident belongs to what was done to its job when it began or was opened. It is
-*right* where that had to be told and what is named is guilty; *harmless* where nothing had to be told, nobody was named, nothing
-was proposed and it was closed; otherwise *wrong*, with the reasons.
+*right* where that had to be reported and what is named is guilty; *harmless* where nothing had to be reported, no one was named,
+nothing was proposed and it was closed; otherwise *wrong*, with the reasons.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.soak.kinds import KINDS, NAMES_NODES, NOBODY
 Row = dict[str, Any]
 EARLY_SECONDS = 10.0  # an onset is the end of the last step before it
 LATE_SECONDS = 60.0  # from the end of something until what is read of it has all come
-TELLING_SECONDS = 30.0  # what lasted shorter where it could be seen need not be told
+TELLING_SECONDS = 30.0  # what lasted shorter where it could be seen need not be reported
 CLOSES_SECONDS = 120.0  # from the end of a job until its incidents and proposals have to be closed
 DIED_SECONDS = 900.0  # longer for proposals of one that died by itself: it may be started again (docs/remediation.md)
 OF_MACHINES = frozenset({"rank", "node", "device", "link", "switch", "group", "role", "stage"})
@@ -208,7 +208,7 @@ def _left_open(
 
 
 def _fault(event: Row, incidents: Sequence[Row], answers: Row, events: Sequence[Row]) -> Row:
-    """Return when a fault was told: by an incident of its own, or by a version or a symptom of one that was still open."""
+    """Return when a fault was reported: by an incident of its own, or by a version or a symptom of one that was still open."""
     own = [
         row
         for row in incidents
@@ -255,7 +255,7 @@ def _seen_seconds(event: Row, events: Sequence[Row]) -> float:
 
 
 def _after_return(told_at: float | None, event: Row, events: Sequence[Row]) -> float | None:
-    """Return how long after the return of what watches it something was told that had begun before; None: it was not."""
+    """Return how long after the return of what watches it something was reported that had begun before; None: it was not."""
     back_at = max(
         (one["until"] for one in _blind(event, events) if event["at"] < one["until"] <= event["until"]), default=None
     )
