@@ -69,14 +69,23 @@ def _throttled(gpu: Gpu, slower: str) -> Sign:
     text = f"its clocks are lowered {now.reason or 'by its hardware'}{heat}, {share} under load"
     text += f"; {slower}" if slower else ""
     many = now.readings >= FEWEST
-    all_there_is = bool(slower) and now.readings == len(
-        gpu.read.ticks
-    )  # else a reading or two of a GPU that mostly rests
     changed = past.readings >= FEWEST and past.lowered <= RARELY and now.lowered >= MOSTLY and many
     strength = SURE if many else LIKELY
     return Sign(
-        "throttled", "throttled", gpu, strength, text, now.lowered_at, alone=changed, decided=many or bool(slower)
+        "throttled",
+        "throttled",
+        gpu,
+        strength,
+        text,
+        now.lowered_at,
+        alone=changed,
+        decided=many or (bool(slower) and _all_there_is(gpu)),
     )
+
+
+def _all_there_is(gpu: Gpu) -> bool:
+    """Whether it has no other readings: one or two of a GPU that rests else may be of its job's end."""
+    return gpu.now.readings == len(gpu.read.ticks)
 
 
 def _below_peers(gpu: Gpu, peers: Sequence[Gpu]) -> str:
@@ -117,4 +126,5 @@ def _links(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
         fell = past > now and gpu.past.readings >= FEWEST and many
         text += f"; before it ran at {past:.0f}" if fell else ""
         strength = (SURE if many else LIKELY) if what == "width" else (LIKELY if many else DOUBTFUL)
-        yield Sign("pcie", "pcie", gpu, strength, text, gpu.now.at, alone=fell)
+        decided = many or what == "width" or _all_there_is(gpu)
+        yield Sign("pcie", "pcie", gpu, strength, text, gpu.now.at, alone=fell, decided=decided)
