@@ -45,12 +45,12 @@ def draw_slow(seed: int, most_ranks: int, path: str = "") -> SlowCase:
     """Decide a job; kinds take turns. Up to 64 ranks the size is drawn as well, a larger one is met exactly."""
     draws = random.Random(seed * 1_000_003 + most_ranks + 1)
     kind = KINDS[seed % len(KINDS)]
-    stages = draws.choice((1, 2, 4, 8))
+    stages = max(draws.choice((1, 2, 4, 8)), 2 if kind is _uneven else 1)
     replicas = max(2, most_ranks // stages)
     if most_ranks <= 64:
         replicas = max(2, min(replicas, draws.choice((2, 4, 4, 8, 16))))
     shape = OpJob(
-        stages=max(stages, 2) if kind is _uneven else stages,
+        stages=stages,
         replicas=replicas,
         microbatches=draws.choice((4, 8, 16)) if most_ranks <= 64 else 4,
         steps=draws.randrange(6, 17) if most_ranks <= 64 else 6,

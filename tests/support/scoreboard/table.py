@@ -52,7 +52,9 @@ def page(document: dict[str, Any]) -> str:
             parts.append("\n" + _table((f"{first}: answered by", *COLUMNS[1:]), map(_method_cells, rows)))
     parts.append("\n## Faulthound, by fault\n\nSimulated cases.\n\n")
     parts.append(_table(FAULT_COLUMNS, map(_fault_cells, document["by_fault"])))
-    parts.append("\n## Faulthound, by scale\n\nSimulated cases; seconds of reading and judging on one core.\n\n")
+    parts.append(
+        "\n## Faulthound, by scale\n\nSimulated cases; median seconds of reading and judging, on one core beside other work.\n\n"
+    )
     parts.append(_table(("ranks", *FAULT_COLUMNS[1:], "s/case"), map(_scale_cells, document["by_scale"])))
     parts.append("\n## Calibration\n\n" + "\n\n".join(_calibration(document["calibration"])) + "\n")
     return "".join(parts)
