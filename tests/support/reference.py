@@ -138,7 +138,7 @@ def shown(row: FaultClass) -> str:
 def explained(name: str) -> frozenset[str]:
     """Return the classes that a page explains, each at the beginning of a line."""
     lines = (REPOSITORY / "docs" / name).read_text(encoding="utf-8").splitlines()
-    firsts = (re.match(r"- ((?:`\w+`(?:, )?)+):|\| (\w+) \|", line) for line in lines)
+    firsts = (re.match(r"- ((?:`\w+`(?:, )?)+):|\| (\w+(?:, \w+)*) \|", line) for line in lines)
     return frozenset(word for first in firsts if first for word in re.findall(r"\w+", first[1] or first[2]))
 
 
