@@ -12,6 +12,7 @@ def rows() -> Iterator[FaultClass]:
     yield from _ends()
     yield from _files()
     yield from _crash()
+    yield from _memory()
 
 
 def _ends() -> Iterator[FaultClass]:
@@ -60,22 +61,6 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
     yield FaultClass("device_assert", by, ("code",), "rollback", "a check inside a kernel failed")
     yield FaultClass(
-        "device_memory", by, ("imbalance",), "none", "its share did not fit its GPU",
-        advice="no machine is at fault: see what else its GPU held, and let this rank hold less on it",
-    )  # fmt: skip
-    yield FaultClass(
-        "device_memory_all_ranks", by, ("code",), "none", "no rank's share fits its GPU",
-        advice="no machine is at fault: let each rank hold less on its GPU",
-    )  # fmt: skip
-    yield FaultClass(
-        "host_oom", by, ("code",), "none", "memory of the host, or of its limit, ran out",
-        advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
-    )  # fmt: skip
-    yield FaultClass(
-        "shared_memory", by, ("code",), "none", "shared memory ran out",
-        advice="no machine is at fault: raise the limit of shared memory (/dev/shm), or use fewer data loader workers",
-    )  # fmt: skip
-    yield FaultClass(
         "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
         advice="an exception in the code: read it; a plain restart shows whether it comes again",
     )  # fmt: skip
@@ -101,3 +86,31 @@ def _crash() -> Iterator[FaultClass]:
         advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",
     )  # fmt: skip
     yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
+
+
+def _memory() -> Iterator[FaultClass]:
+    by = ("crash",)
+    yield FaultClass(
+        "device_memory", by, ("imbalance",), "none", "its share did not fit its GPU",
+        advice="no machine is at fault: see what else its GPU held, and let this rank hold less on it",
+    )  # fmt: skip
+    yield FaultClass(
+        "device_memory_alone", by, ("code",), "none", "its share did not fit its GPU, and no other rank was seen",
+        advice="no machine is at fault: let each rank hold less on its GPU, or see whether the split is even",
+    )  # fmt: skip
+    yield FaultClass(
+        "device_shared", by, ("platform",), "none", "other processes held much of its GPU",
+        advice="no machine is at fault: see whose processes are on the GPU, and end or move them",
+    )  # fmt: skip
+    yield FaultClass(
+        "device_memory_all_ranks", by, ("code",), "none", "no rank's share fits its GPU",
+        advice="no machine is at fault: let each rank hold less on its GPU",
+    )  # fmt: skip
+    yield FaultClass(
+        "host_oom", by, ("code",), "none", "memory of the host, or of its limit, ran out",
+        advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
+    )  # fmt: skip
+    yield FaultClass(
+        "shared_memory", by, ("code",), "none", "shared memory ran out",
+        advice="no machine is at fault: raise the limit of shared memory (/dev/shm), or use fewer data loader workers",
+    )  # fmt: skip

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analyzers.diagnosis.crash.device_memory import held_by_others
 from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS
 from analyzers.model.finding import Evidence
 from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
 OWN = (
-    "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "shared_memory", "host_memory",
-    "network_port", "file_system", "user", "storage", "data", "numeric",
+    "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "device_shared", "shared_memory",
+    "host_memory", "network_port", "file_system", "user", "storage", "data", "numeric",
     "crashed", "killed", "aborted", "exit",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
@@ -169,6 +170,7 @@ def classify(
 ) -> Iterator[tuple[str, LogEvent]]:
     """Yield each event with its kind, by what the others say: a kernel that gave up on a peer ends in a device's fault."""
     trapped = any(event.code == "trap" for event in events)
+    share = float(table.get("device_shared_from", 1.0))
     reported = [event for event in events if event.event == "torchrun_failure" and event.at is not None]
     lost_another = {event.peer for event in events if event.event == "worker_died" and event.peer}
     told = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
@@ -178,6 +180,8 @@ def classify(
             kind = "launcher"  # the worker's own exception follows it
         if event.event == "worker_died" and event.node in lost_another:
             kind = "echo"  # it reports the end of another itself
+        if kind == "device_memory" and held_by_others(f"{event.message} {event.text}") >= share:
+            kind = "device_shared"
         if kind == "killed" and _is_cleanup(event, reported):
             kind = "closing"
         if kind == "device_fault" and trapped and "unspecified launch failure" in f"{event.message} {event.text}":

@@ -96,7 +96,7 @@ def test_one_rank_out_of_memory_is_not_called_uneven_work() -> None:
     """Of one GPU's memory alone, how the others' shares compare is unknown."""
     verdict = judged(RAISED + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
 
-    assert verdict.cause == "imbalance"
+    assert verdict.cause == "code"
     assert "uneven:" not in verdict.action.why
 
 

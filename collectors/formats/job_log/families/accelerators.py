@@ -18,6 +18,12 @@ _DIAGNOSTICS = (  # dcgmi diag; what it finds of the software ("Deployment") is 
 )
 
 SHAPES = (
+    shape(  # TensorFlow; as a warning it is tried again with less
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        r"\bE (?:external/\S{1,80}|tensorflow/\S{1,120}?)cuda_driver\.cc:\d{1,6}\] "
+        r"(?P<message>failed to allocate .{1,120}CUDA_ERROR_OUT_OF_MEMORY)",
+        "oom",
+    ),
     shape("HW Exception by GPU", r"(?P<message>HW Exception by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("Memory access fault by GPU", r"(?P<message>Memory access fault by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("HSA_STATUS_ERROR", r"(?P<message>HSA_STATUS_ERROR\w{0,60}.{0,160})", "cuda_error"),

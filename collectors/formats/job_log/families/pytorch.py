@@ -72,6 +72,12 @@ SHAPES = (
         r"(?P<message>client socket has timed out after \w{1,12} while trying to connect to .{1,160})",
         "connection_closed",
     ),
+    shape(
+        "(errno: 1",
+        r"\[c10d\] The client socket has failed to connect to \[?(?P<host>[\w.:-]{1,253}?)\]?:(?P<port>\d{1,5}) "
+        r"\(errno: (?:113|101) - (?P<code>No route to host|Network is unreachable)\)",
+        "network_error",
+    ),
     *(  # torch 0.3 to 1.4, and the extensions of that time
         shape(word, pattern + r"(?P<message>[a-z][^:\n]{6,120}?)(?: at /|\s*$|\.)", "cuda_error")
         for word, pattern in (

@@ -87,6 +87,12 @@ SHAPES = (
         "worker_died",
         first=True,
     ),
+    shape(  # its agent on the same node
+        "Terminated Raylet: ip=",
+        r"(?P<message>Terminated Raylet: ip=" + _ADDRESS + r", node_id=\w{1,60}\. .{0,60}The parent is dead)",
+        "worker_died",
+        first=True,
+    ),
     shape(  # `ray list nodes`; an expected termination is a drain's or a shutdown's
         " DEAD ",
         rf"^\s{{0,4}}\d{{1,5}} {{1,4}}{_ID} {{1,4}}{_ADDRESS} {{1,40}}(?:True|False)? {{1,40}}DEAD {{1,12}}"
