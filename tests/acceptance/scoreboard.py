@@ -41,7 +41,8 @@ SMALLEST = {("hang", 32): 14, ("slow", 32): 8}
 CORPUS = Path(peers.__file__).with_name("corpus.toml")
 RESTS_ON = {
     "real": "Rest on real data: {} cases, the labelled corpus (`FAULTHOUND_CORPUS`) and the recorded incident of `examples`.",
-    "simulator": "Rest on the simulator alone: seeds from 200,000 on, which no test uses, and which the rules of the labels were not made by; hangs of up to 256 and of 1,024 ranks, "
+    "simulator": "Rest on the simulator alone: seeds from 200,000 on, which no test uses, and which the rules of the labels were "
+    "not made by; hangs of up to 256 and of 1,024 ranks, "
     "labelled\nby what their dumps determine; slow jobs of up to 64 and of 1,024 workers, labelled by how much longer the job "
     "takes.",
 }
