@@ -59,25 +59,35 @@ def _crash() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device")
     yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
-    yield FaultClass("device_assert", by, ("code",), "rollback", "a check inside a kernel failed")
+    yield FaultClass(
+        "device_assert", by, ("code",), "rollback", "a check inside a kernel failed", traits=("own_failure",)
+    )
     yield FaultClass(
         "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
         advice="an exception in the code: read it; a plain restart shows whether it comes again",
+        traits=("own_failure",),
     )  # fmt: skip
-    yield FaultClass("exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception")
+    yield FaultClass(
+        "exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception", traits=("own_failure",)
+    )  # fmt: skip
     yield FaultClass(
         "exception_all_ranks", by, ("code", "storage", "data"), "rollback", "every rank raised the same exception",
         traits=("everywhere",),
     )  # fmt: skip
     yield FaultClass(
-        "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed"
-    )
+        "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed",
+        traits=("own_failure",),
+    )  # fmt: skip
     yield FaultClass("all_killed", by, ("platform",), "restart_job", "every process was killed")
-    yield FaultClass("process_crashed", by, ("machine", "unknown"), "probe", "its process crashed in native code")
+    yield FaultClass(
+        "process_crashed", by, ("machine", "unknown"), "probe", "its process crashed in native code", traits=("own_failure",)
+    )  # fmt: skip
     yield FaultClass("crashed_all_ranks", by, ("code",), "rollback", "every process crashed in native code")
     yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
     yield FaultClass("aborted_all_ranks", by, ("code",), "rollback", "every process aborted itself")
-    yield FaultClass("exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why")
+    yield FaultClass(
+        "exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why", traits=("own_failure",)
+    )
     yield FaultClass("transport_failed", by, ("network",), "probe", "the network did not deliver to a peer")
     yield FaultClass("port_failed", by, ("network",), "probe", "a port of its network card failed")
     yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
@@ -93,6 +103,7 @@ def _memory() -> Iterator[FaultClass]:
     yield FaultClass(
         "device_memory", by, ("imbalance",), "none", "its share did not fit its GPU",
         advice="no machine is at fault: see what else its GPU held, and let this rank hold less on it",
+        traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass(
         "device_memory_alone", by, ("code",), "none", "its share did not fit its GPU, and no other rank was seen",
@@ -109,8 +120,10 @@ def _memory() -> Iterator[FaultClass]:
     yield FaultClass(
         "host_oom", by, ("code",), "none", "memory of the host, or of its limit, ran out",
         advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
+        traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass(
         "shared_memory", by, ("code",), "none", "shared memory ran out",
         advice="no machine is at fault: raise the limit of shared memory (/dev/shm), or use fewer data loader workers",
+        traits=("own_failure",),
     )  # fmt: skip

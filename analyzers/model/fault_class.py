@@ -29,6 +29,7 @@ Trait = Literal[
     "waits_outside",  # the ranks of its scope wait for what is outside their role or job: no wait of others accuses them
     "own_code",  # a place in the program's own code: with no other evidence its code or data holds it as well as its machine
     "gray",  # its hardware works and is not well: it agrees with a slow node, and changes no verdict of a hang or a crash
+    "own_failure",  # a process failed for a reason of its own: that another ended without a word follows from it
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 

@@ -24,6 +24,7 @@ _PRECEDENCE: tuple[Family, ...] = ("log", "waits", "roles", "process", "hardware
 MOST_NOT_EXCLUDED = 8
 FROZEN, FROZEN_ALONE = 0.8, 0.9
 """So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
+SKEW_SECONDS = 1.0  # by which clocks differ
 EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
 
 
@@ -279,6 +280,8 @@ def _echo(decision: Correlation, new: Candidate, topology: Topology) -> str | No
     for old in decision.roots:
         if new.finding.family == old.finding.family:
             continue
+        if _follows(old, new):
+            return f"it ended without a word, and rank {', '.join(map(str, sorted(old.ranks)[:4]))} for a reason of its own"
         if new.ranks and new.ranks <= set(old.finding.victims):
             return f"it waits for rank {', '.join(map(str, sorted(old.ranks)[:4]))} itself"
         if (
@@ -293,6 +296,16 @@ def _echo(decision: Correlation, new: Candidate, topology: Topology) -> str | No
         if old.finding.family == "log" and new.finding.family == "waits" and old.certain:
             return "the waits follow from the failure that the log spells out"
     return None
+
+
+def _follows(old: Candidate, new: Candidate) -> bool:
+    """Whether a process that ended without a word was ended for the failure of another: it was not seen to end before that."""
+    if new.finding.family != "process" or not has(new.finding.fault_class, "ended"):
+        return False
+    seen_at = [one.at for suspect in new.suspects for one in suspect.evidence if one.at is not None]
+    failed_at = old.finding.onset
+    before = failed_at is not None and bool(seen_at) and min(seen_at) < failed_at - SKEW_SECONDS
+    return has(old.finding.fault_class, "own_failure") and bool(old.ranks) and not before
 
 
 def _narrowed(decision: Correlation, root: Candidate, finding: Finding, topology: Topology) -> Candidate:

@@ -70,6 +70,41 @@ def test_what_one_process_table_says_twice_is_said_once() -> None:
     assert verdict.culprits[0].probability == 0.8
 
 
+def failed(fault_class: str, at: float | None = 103.0, **more: object) -> Finding:
+    """What a log spells out of rank 4."""
+    more = {"symptom": "crash", "cause": "code", "onset": at, "together": True, **more}
+    return claim("crash", fault_class, suspect(4, strength=0.8), **more)
+
+
+def ended(at: float | None) -> Finding:
+    """A process of which nothing is known but that an agent found it ended then."""
+    how = (Evidence(text="rank 9: process 109 is in state X", at=at),)
+    return claim("process", "gone", suspect(9, strength=0.9, evidence=how))
+
+
+@pytest.mark.parametrize("fault_class", ["exception_one_rank", "exit_unexplained", "process_crashed", "process_killed"])
+@pytest.mark.parametrize(
+    ("failed_at", "seen_at"), [(103.0, 103.3), (103.0, 134.0), (103.0, 102.5), (None, 95.0), (103.0, None)]
+)
+def test_a_process_that_ended_without_a_word_follows_from_a_failure_of_its_own_kind(
+    fault_class: str, failed_at: float | None, seen_at: float | None
+) -> None:
+    """Its launcher ended it, and its agent missed how: the rank that failed is named alone."""
+    found = decided(failed(fault_class, failed_at), ended(seen_at))
+    assert [each.ranks for each in found.culprits] == [(4,)]
+    assert any("rank 9" in each.id or each.id == "9" for each in found.rejected)
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [(ended(103.3),), (failed("exit_unexplained"), ended(95.0)), (failed("process_aborted"), ended(103.3))],
+    ids=["alone", "seen to end before", "the others aborted"],
+)
+def test_a_process_that_ended_without_a_word_and_not_for_another_is_named(findings: tuple[Finding, ...]) -> None:
+    """A rank that vanishes: its peers wait, abort, or fail after it."""
+    assert (9,) in [each.ranks for each in decided(*findings).culprits]
+
+
 def test_two_families_multiply_their_doubts() -> None:
     """Waits at 0.95 and process states at 0.95, independent of each other, leave a doubt of a quarter of a percent."""
     stopped = claim("process", "stopped", suspect(5, strength=0.95))
