@@ -22,6 +22,10 @@ def rows() -> Iterator[FaultClass]:
     for name, words in machine:
         yield FaultClass(name, by, ("machine",), "probe", words, advice=ADVICE, traits=("gray",))
     yield FaultClass(
+        "gray_port", by, ("network",), "probe", "a port of its node is down, slow or has errors, and its peers are not",
+        traits=("gray",),
+    )  # fmt: skip
+    yield FaultClass(
         "gray_undecided",
         by,
         ("unknown",),

@@ -42,9 +42,11 @@ def add_gray(decision: Correlation, gray: Iterable[Finding], topology: Topology)
 
 
 def _confirms_slow(decision: Correlation, new: Candidate, topology: Topology) -> bool:
-    slow = replace(decision, roots=[root for root in decision.roots if root.finding.symptom == "slow"])
-    others = [root for root in decision.roots if root.finding.symptom != "slow"]
-    if others or not confirm(slow, new, topology):
-        return False
-    decision.roots = slow.roots
-    return True
+    """Merge into a slow root of its node, where that blames what this does, or nothing: a slow loader is no GPU's."""
+    for number, root in enumerate(decision.roots):
+        alike = root.finding.symptom == "slow" and root.finding.cause in ("unknown", new.finding.cause)
+        of_one = replace(decision, roots=[root])
+        if alike and confirm(of_one, new, topology):
+            decision.roots[number] = of_one.roots[0]
+            return True
+    return False

@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.diagnosis.gray.growth import ERRORS, Growth
 from analyzers.diagnosis.gray.signs import FEWEST_PEERS, Sign
-from analyzers.diagnosis.gray.under_load import Gpu
+from analyzers.diagnosis.gray.under_load import Subject
 
 MOST_PEERS = 64
 PART = 4  # more than one GPU in so many, and they share it
@@ -33,15 +33,15 @@ class Apart:
 class Peers:
     """The GPUs of each model under load, to compare one with those of its node where there are enough, else with all."""
 
-    def __init__(self, loaded: Iterable[Gpu]) -> None:
-        self._all: dict[str, list[Gpu]] = defaultdict(list)
-        self._here: dict[tuple[str, str | None], list[Gpu]] = defaultdict(list)
+    def __init__(self, loaded: Iterable[Subject]) -> None:
+        self._all: dict[str, list[Subject]] = defaultdict(list)
+        self._here: dict[tuple[str, str | None], list[Subject]] = defaultdict(list)
         for gpu in loaded:
             if model := gpu.read.model:
                 self._all[model].append(gpu)
                 self._here[model, gpu.read.node].append(gpu)
 
-    def of(self, gpu: Gpu) -> list[Gpu]:
+    def of(self, gpu: Subject) -> list[Subject]:
         """Return a GPU's peers, itself left out; of very many some."""
         model = gpu.read.model
         here = [one for one in self._here.get((model, gpu.read.node), ()) if one is not gpu]
@@ -50,33 +50,33 @@ class Peers:
         return [one for one in self._all.get(model, [])[: MOST_PEERS + 1] if one is not gpu]
 
 
-def sort_out(found: Sequence[Sign], measured: Callable[[str], Sequence[Gpu]]) -> Apart:
+def sort_out(found: Sequence[Sign], measured: Callable[[str], Sequence[Subject]]) -> Apart:
     """Sort signs of one kind and model. ``measured``: kind → the GPUs of that model of which it would have been seen."""
     apart = Apart()
     by_kind: dict[tuple[str, str], list[Sign]] = defaultdict(list)
     for sign in found:
-        by_kind[sign.kind, sign.gpu.read.model].append(sign)
+        by_kind[sign.kind, sign.subject.read.model].append(sign)
     for (kind, model), group in sorted(by_kind.items()):
-        showing = {id(sign.gpu) for sign in found if sign.kind == kind}
+        showing = {id(sign.subject) for sign in found if sign.kind == kind}
         of_model = [gpu for gpu in measured(kind) if gpu.read.model == model]
         _sort_kind(group, of_model, apart, lone=len(showing) == 1)
     return apart
 
 
-def _sort_kind(group: list[Sign], measured: Sequence[Gpu], apart: Apart, *, lone: bool) -> None:
+def _sort_kind(group: list[Sign], measured: Sequence[Subject], apart: Apart, *, lone: bool) -> None:
     decided = [sign for sign in group if sign.decided]
     single = "what was read once may be an accident: more readings, some minutes apart, would decide"
     apart.undecided += [(sign, single) for sign in group if not sign.decided]
-    if not group[0].gpu.read.model or len(measured) <= FEWEST_PEERS:
+    if not group[0].subject.read.model or len(measured) <= FEWEST_PEERS:
         _without_peers(decided, apart, lone=lone)
         return
-    shown = {id(sign.gpu) for sign in group}  # what one reading shows of a peer counts as shared
+    shown = {id(sign.subject) for sign in group}  # what one reading shows of a peer counts as shared
     whole = _whole_nodes(shown, measured)
-    outside = [sign for sign in decided if sign.gpu.read.node not in whole]
+    outside = [sign for sign in decided if sign.subject.read.node not in whole]
     own, shared = _of_few(outside, shown, measured)
     for sign in own:
-        apart.gpus[id(sign.gpu)].append(sign)
-    held = [sign for sign in decided if sign.gpu.read.node in whole]
+        apart.gpus[id(sign.subject)].append(sign)
+    held = [sign for sign in decided if sign.subject.read.node in whole]
     if len(whole) == 1 and held and not shared and all(sign.of_node for sign in held):
         apart.nodes[next(iter(whole))] += held
     else:
@@ -87,18 +87,18 @@ def _sort_kind(group: list[Sign], measured: Sequence[Gpu], apart: Apart, *, lone
 def _without_peers(signs: Sequence[Sign], apart: Apart, *, lone: bool) -> None:
     for sign in signs:
         if sign.alone and lone:
-            apart.gpus[id(sign.gpu)].append(sign)
+            apart.gpus[id(sign.subject)].append(sign)
         else:
-            known = bool(sign.gpu.read.model)
+            known = bool(sign.subject.read.model)
             why = "fewer than three peers of its model were read under load" if known else "its model is not known"
             apart.undecided.append((sign, f"{why}, and nothing shows that it was otherwise before"))
 
 
-def _of_few(signs: Sequence[Sign], shown: set[int], measured: Sequence[Gpu]) -> tuple[list[Sign], list[Sign]]:
+def _of_few(signs: Sequence[Sign], shown: set[int], measured: Sequence[Subject]) -> tuple[list[Sign], list[Sign]]:
     """Split into those that few GPUs show, of all, of their node and by nodes, and the others."""
     nodes = {gpu.read.node for gpu in measured}
-    on = {sign.gpu.read.node for sign in signs}
-    gpus = {id(sign.gpu) for sign in signs}
+    on = {sign.subject.read.node for sign in signs}
+    gpus = {id(sign.subject) for sign in signs}
     many = len(gpus) > max(MOST_NAMED, len(measured) // MOST_NAMED_PART)
     if many or not _few(len(gpus), len(measured)) or not _few(len(on), len(nodes)):
         return [], list(signs)
@@ -109,7 +109,7 @@ def _few(some: int, of: int) -> bool:
     return some <= max(1, of // PART)
 
 
-def _whole_nodes(shown: set[int], measured: Sequence[Gpu]) -> set[str]:
+def _whole_nodes(shown: set[int], measured: Sequence[Subject]) -> set[str]:
     """Return the nodes whose GPUs all but show it, where at least three others hardly do."""
     of_node: dict[str, list[bool]] = defaultdict(list)
     for gpu in measured:
@@ -120,12 +120,12 @@ def _whole_nodes(shown: set[int], measured: Sequence[Gpu]) -> set[str]:
     return whole if len(free) >= FEWEST_PEERS else set()
 
 
-def _of_own_node(signs: Sequence[Sign], shown: set[int], measured: Sequence[Gpu]) -> tuple[list[Sign], list[Sign]]:
+def _of_own_node(signs: Sequence[Sign], shown: set[int], measured: Sequence[Subject]) -> tuple[list[Sign], list[Sign]]:
     """Split into those that few of their node show, and the others."""
     own: list[Sign] = []
     shared: list[Sign] = []
     for sign in signs:
-        here = [gpu for gpu in measured if gpu.read.node == sign.gpu.read.node]
+        here = [gpu for gpu in measured if gpu.read.node == sign.subject.read.node]
         alike = sum(id(gpu) in shown for gpu in here)
         (own if len(here) <= FEWEST_PEERS or _few(alike, len(here)) else shared).append(sign)
     return own, shared
@@ -135,7 +135,7 @@ def errors_apart(found: Sequence[Growth]) -> Iterator[Sign]:
     """Yield a sign for each kind of error that grows faster on a GPU than on its peers."""
     by_kind: dict[tuple[str, str], list[Growth]] = defaultdict(list)
     for growth in found:
-        by_kind[growth.kind, growth.gpu.read.model].append(growth)
+        by_kind[growth.kind, growth.subject.read.model].append(growth)
     for (kind, _), group in sorted(by_kind.items()):
         error = ERRORS[kind]
         for growth in group:
@@ -148,6 +148,6 @@ def errors_apart(found: Sequence[Growth]) -> Iterator[Sign]:
                 spent = f"{growth.count:,.0f} more {error.words} in {growth.seconds / 60:,.0f} min"
                 text = f"{spent}: {growth.an_hour:,.3g} an hour{beside}"
                 yield Sign(
-                    kind, error.fault, growth.gpu, error.strength, text, growth.since,
+                    kind, error.fault_class, growth.subject, error.strength, text, growth.since,
                     alone=error.absolute, decided=growth.lasts is not None, of_node=False,
                 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How fast the errors of a GPU grow: a count does not show when, so that it takes two readings with a time."""
+"""How fast the errors of a GPU or a port grow: a count does not show when, so that it takes two readings with a time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.diagnosis.gray.names import CORRECTED, NVLINK, RECOVERIES, REMAPPED, REPLAYS, UNCORRECTED
-from analyzers.diagnosis.gray.readings import Floats, GpuReadings
-from analyzers.diagnosis.gray.under_load import Gpu
+from analyzers.diagnosis.gray.names import (
+    CORRECTED,
+    NVLINK,
+    PORT,
+    PORT_RECOVERIES,
+    RECOVERIES,
+    REMAPPED,
+    REPLAYS,
+    UNCORRECTED,
+)
+from analyzers.diagnosis.gray.readings import DeviceReadings, Floats
+from analyzers.diagnosis.gray.under_load import Subject
 
 FEWEST_SECONDS = 60.0
 MOST_NEEDED = 3  # readings that show growth, or most of fewer: what comes once is an excursion
@@ -20,7 +29,7 @@ HOUR = 3600.0
 class ErrorKind:
     """A kind of error. ``least``: of an hour, below which it is not looked at; ``absolute``: one by itself is a fault."""
 
-    fault: str
+    fault_class: str
     words: str
     least: float
     strength: float
@@ -28,12 +37,14 @@ class ErrorKind:
 
 
 ERRORS: Mapping[str, ErrorKind] = {
-    UNCORRECTED: ErrorKind("memory", "uncorrectable memory errors", 0.0, 0.75, absolute=True),
-    REMAPPED: ErrorKind("memory", "rows of its memory that were remapped", 0.0, 0.7, absolute=True),
-    CORRECTED: ErrorKind("memory", "memory errors that were corrected", 60.0, 0.6),
-    NVLINK: ErrorKind("links", "NVLink errors (CRC, replay)", 60.0, 0.65),
-    RECOVERIES: ErrorKind("links", "NVLink recoveries", 2.0, 0.65),
-    REPLAYS: ErrorKind("links", "PCIe replays", 60.0, 0.6),
+    UNCORRECTED: ErrorKind("gray_memory", "uncorrectable memory errors", 0.0, 0.75, absolute=True),
+    REMAPPED: ErrorKind("gray_memory", "rows of its memory that were remapped", 0.0, 0.7, absolute=True),
+    CORRECTED: ErrorKind("gray_memory", "memory errors that were corrected", 60.0, 0.6),
+    NVLINK: ErrorKind("gray_links", "NVLink errors (CRC, replay)", 60.0, 0.65),
+    RECOVERIES: ErrorKind("gray_links", "NVLink recoveries", 2.0, 0.65),
+    REPLAYS: ErrorKind("gray_links", "PCIe replays", 60.0, 0.6),
+    PORT: ErrorKind("gray_port", "errors of its link", 60.0, 0.6),
+    PORT_RECOVERIES: ErrorKind("gray_port", "recoveries of its link", 2.0, 0.6),
 }
 
 
@@ -42,7 +53,7 @@ class Growth:
     """What one kind of error grew by. ``lasts``: in several readings, not only long ago; None: two readings do not show it."""
 
     kind: str
-    gpu: Gpu
+    subject: Subject
     count: float
     seconds: float
     lasts: bool | None
@@ -54,7 +65,7 @@ class Growth:
         return self.count * HOUR / self.seconds
 
 
-def growths(gpu: Gpu) -> Iterator[Growth]:
+def growths(gpu: Subject) -> Iterator[Growth]:
     """Yield the growth of each kind of error; of several sources the one that saw most."""
     for kind, error in ERRORS.items():
         found = [
@@ -64,11 +75,11 @@ def growths(gpu: Gpu) -> Iterator[Growth]:
             yield max(found, key=lambda one: one.an_hour)
 
 
-def _scopes(read: GpuReadings, kind: str) -> set[str]:
+def _scopes(read: DeviceReadings, kind: str) -> set[str]:
     return {scope for of_kind, scope, _, _ in read.counted if of_kind == kind}
 
 
-def _growth(gpu: Gpu, kind: str, scope: str, error: ErrorKind) -> Growth | None:
+def _growth(gpu: Subject, kind: str, scope: str, error: ErrorKind) -> Growth | None:
     first, last, count, readings = np.inf, -np.inf, 0.0, 0
     grew: set[float] = set()
     for (of_kind, of_scope, _, _), (at, values) in gpu.read.counted.items():

@@ -1,21 +1,23 @@
-"""What the sources call one and the same reading of a GPU: NVML, ``nvidia-smi -q`` and dcgm-exporter."""
+"""What the sources call one and the same reading of a GPU (NVML, ``nvidia-smi -q``, dcgm-exporter), and of an InfiniBand port."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-SCOPES = frozenset({"gpu", "dcgm", "nvlink"})
+PORTS = "infiniband"
+SCOPES = frozenset({"gpu", "dcgm", "nvlink", PORTS})
 
 UTIL, CLOCK, MASK, POWER, LIMIT, TEMPERATURE = (
     "gpu_utilization_percent", "sm_clock_mhz", "throttle_reasons_mask", "power_watts", "power_limit_watts",
     "gpu_temperature_celsius",
 )  # fmt: skip
+STATE, RATE = "state", "rate_megabits_per_second"  # of a port
 GENERATION, WIDTH = "pcie_generation", "pcie_width_lanes"
 MOST_OF = {GENERATION: "pcie_generation_max", WIDTH: "pcie_width_lanes_max"}
 """Reading of the link → its most, by the driver: what the GPU and its slot can do together."""
 
 GAUGES: Mapping[str, tuple[str, float]] = {
-    **{name: (name, 1.0) for name in (UTIL, CLOCK, MASK, POWER, LIMIT, TEMPERATURE, GENERATION, WIDTH)},
+    **{name: (name, 1.0) for name in (UTIL, CLOCK, MASK, POWER, LIMIT, TEMPERATURE, GENERATION, WIDTH, STATE, RATE)},
     "power_milliwatts": (POWER, 1e-3),
     "power_limit_milliwatts": (LIMIT, 1e-3),
     "DCGM_FI_DEV_GPU_UTIL": (UTIL, 1.0),
@@ -32,8 +34,8 @@ GAUGES: Mapping[str, tuple[str, float]] = {
 }
 """Metric → the reading, and what a unit of it is in the reading's unit."""
 
-UNCORRECTED, CORRECTED, REMAPPED, REPLAYS, NVLINK, RECOVERIES = (
-    "uncorrected", "corrected", "remapped", "replays", "nvlink", "recoveries",
+UNCORRECTED, CORRECTED, REMAPPED, REPLAYS, NVLINK, RECOVERIES, PORT, PORT_RECOVERIES = (
+    "uncorrected", "corrected", "remapped", "replays", "nvlink", "recoveries", "port", "port_recoveries",
 )  # fmt: skip
 COUNTERS: Mapping[str, str] = {
     **dict.fromkeys(
@@ -68,8 +70,11 @@ COUNTERS: Mapping[str, str] = {
     **dict.fromkeys(
         ("recovery_errors_total", "link_recoveries_total", "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL"), RECOVERIES
     ),
+    **dict.fromkeys(("symbol_error_total", "local_link_integrity_errors_total", "port_rcv_errors_total"), PORT),
+    **dict.fromkeys(("link_error_recovery_total", "link_downed_total"), PORT_RECOVERIES),
 }  # fmt: skip
-"""Counter → the kind of error. Counts of a lifetime (aggregate ECC) are none of these, nor symbol errors, which FEC expects."""
+"""Counter → the kind of error. Counts of a lifetime (aggregate ECC) are none of these, nor an NVLink's symbol errors, which FEC
+expects, nor what a port sent again: its peers lost that as well as it."""
 
 IDLE, CLOCKS_SET, POWER_CAP = 0x01, 0x02, 0x04
 HARDWARE, WARM, HOT, BRAKE = 0x08, 0x20, 0x40, 0x80

@@ -1,4 +1,4 @@
-"""What was read of each GPU, in one table of ticks: several files, sources and metrics of one GPU come together here."""
+"""What was read of each GPU and port, in one table of ticks: several files, sources and metrics of one come together here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.diagnosis.gray.names import COUNTERS, GAUGES, SCOPES
+from analyzers.diagnosis.gray.names import COUNTERS, GAUGES, PORTS, SCOPES
 from analyzers.model.window import Window
 from collectors.records import NOT_READ, Device, Samples
 
@@ -21,9 +21,10 @@ UNKNOWN: Device = Device(source="", type="gpu", id="")
 
 
 @dataclass
-class GpuReadings:
-    """One GPU. ``ticks``: whole seconds; where a file has no time, its number. ``columns``: reading → a value a tick, or NaN.
+class DeviceReadings:
+    """One GPU or port.
 
+    ``ticks``: whole seconds; where a file has no time, its number. ``columns``: reading → a value a tick, or NaN.
     ``counted``: (kind, scope, metric, part) → instants and values of a counter, of readings with a time.
     """
 
@@ -42,10 +43,21 @@ class GpuReadings:
         return self.device.name
 
     @property
+    def is_port(self) -> bool:
+        """Whether it is a port of a network card."""
+        return self.device.type == PORTS
+
+    @property
     def name(self) -> str:
-        """Return what the GPU is called in sentences."""
+        """Return what it is called in sentences."""
         number = self.device.index
-        known = f"GPU {number}" if number is not None else f"GPU {self.device.pci or self.id}"
+        known = (
+            f"port {self.id}"
+            if self.is_port
+            else f"GPU {number}"
+            if number is not None
+            else f"GPU {self.device.pci or self.id}"
+        )
         return f"{known} of {self.node}" if self.node else known
 
     def column(self, name: str) -> Floats:
@@ -66,22 +78,27 @@ class _Gathered:
 Key = tuple[str | None, str]  # node, and PCI address or UUID
 
 
-def gpus(window: Window) -> list[GpuReadings]:
-    """Return the readings of every whole GPU, in order of their names."""
-    known = {(one.node, one.id): one for one in window.records_of(Device) if one.type == "gpu"}
+def devices(window: Window) -> list[DeviceReadings]:
+    """Return the readings of every whole GPU and every port, in order of their names."""
+    known = {(one.node, one.id): one for one in window.records_of(Device) if one.type in ("gpu", PORTS)}
     gathered: dict[Key, _Gathered] = {}
     ids: dict[Key, str] = {}
     for samples in window.records_of(Samples):
         for id, part, row in _rows(samples):
             device = known.get((samples.node, id), UNKNOWN)
-            key = samples.node, device.pci or id
+            key = samples.node, _name(device, id)
             ids.setdefault(key, id)
             if key not in gathered:
                 gathered[key] = _Gathered(samples.source, samples.received_at is not None)
             _take(gathered[key], samples, part, row)
-    by_key = {(one.node, one.pci or one.id): one for one in known.values()}
+    by_key = {(one.node, _name(one, one.id)): one for one in known.values()}
     order = sorted(gathered, key=lambda key: (key[0] or "", key[1]))
     return [_readings(key, ids[key], by_key.get(key, UNKNOWN), gathered[key]) for key in order]
+
+
+def _name(device: Device, id: str) -> str:
+    """Return what a device's readings are gathered by: sources differ in their names of a GPU; a card may have two ports."""
+    return id if device.type == PORTS else device.pci or id
 
 
 def _rows(samples: Samples) -> Iterator[tuple[str, str, Mapping[str, Floats]]]:
@@ -95,6 +112,9 @@ def _rows(samples: Samples) -> Iterator[tuple[str, str, Mapping[str, Floats]]]:
     read = np.frombuffer(samples.values, samples.type).reshape(shape)
     values = np.where(read == NOT_READ, np.nan, read) if samples.type == "<i8" else read.astype(np.float64)
     for number, device in enumerate(samples.devices):
+        if samples.scope == PORTS:
+            yield device, "", {name: values[number, samples.metrics.index(name)] for name in wanted}
+            continue
         gpu, slash, link = device.rpartition("/")
         if bool(slash) != (samples.scope == "nvlink"):
             continue  # an instance of a GPU that is divided has no clock or link of its own
@@ -117,7 +137,7 @@ def _take(into: _Gathered, samples: Samples, part: str, row: Mapping[str, Floats
             into.counters[COUNTERS[name], samples.scope, name, part].append((ticks[use], values[use]))
 
 
-def _readings(key: Key, id: str, device: Device, gathered: _Gathered) -> GpuReadings:
+def _readings(key: Key, id: str, device: Device, gathered: _Gathered) -> DeviceReadings:
     joined = {name: _in_order(parts) for name, parts in gathered.gauges.items()}
     ticks = np.unique(np.concatenate([at for at, _ in joined.values()] or [np.empty(0)]))
     columns = {}
@@ -125,7 +145,7 @@ def _readings(key: Key, id: str, device: Device, gathered: _Gathered) -> GpuRead
         columns[name] = np.full(len(ticks), np.nan)
         columns[name][np.searchsorted(ticks, at)] = values
     counted = {name: _in_order(parts) for name, parts in sorted(gathered.counters.items())}
-    return GpuReadings(key[0], id, device, gathered.source, gathered.received, ticks, columns, counted)
+    return DeviceReadings(key[0], id, device, gathered.source, gathered.received, ticks, columns, counted)
 
 
 def _in_order(parts: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.diagnosis.gray.under_load import FEWEST, Gpu
+from analyzers.diagnosis.gray.under_load import FEWEST, Subject
 
 FEWEST_PEERS = 3
 HALF = 0.5  # of the readings: less is an excursion
@@ -29,12 +29,12 @@ SURE, LIKELY, DOUBTFUL = 0.75, 0.65, 0.55
 class Sign:
     """One sign of one GPU. ``alone``: it needs no peers, because the GPU itself was otherwise before.
 
-    ``kind``: what is compared with peers; ``fault``: the class that it shows.
+    ``kind``: what is compared with peers; ``fault_class``: the class that it shows.
     """
 
     kind: str
-    fault: str
-    gpu: Gpu
+    fault_class: str
+    subject: Subject
     strength: float
     text: str
     at: float | None = None
@@ -43,7 +43,7 @@ class Sign:
     of_node: bool = True  # a whole node may have it
 
 
-def signs(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
+def signs(gpu: Subject, peers: Sequence[Subject]) -> Iterator[Sign]:
     """Yield the signs of one GPU. ``peers``: others of its model under load, on its node where there are enough."""
     slower = _below_peers(gpu, peers)
     if _is_throttled(gpu):
@@ -52,17 +52,17 @@ def signs(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
         found = gpu.now.readings >= FEWEST
         strength = LIKELY if why else DOUBTFUL
         if found or why:
-            yield Sign("clocks", "clocks", gpu, strength, slower + why, gpu.now.at, of_node=False)
+            yield Sign("clocks", "gray_clocks", gpu, strength, slower + why, gpu.now.at, of_node=False)
     yield from _links(gpu, peers)
 
 
-def _is_throttled(gpu: Gpu) -> bool:
+def _is_throttled(gpu: Subject) -> bool:
     """Whether its clocks are lowered in most of its newest readings: three of them at least, or all where there are fewer."""
     least = min(FEWEST, gpu.now.readings)
     return gpu.now.lowered > HALF and round(gpu.now.lowered * gpu.now.readings) >= least
 
 
-def _throttled(gpu: Gpu, slower: str) -> Sign:
+def _throttled(gpu: Subject, slower: str) -> Sign:
     now, past = gpu.now, gpu.past
     share = "in its one reading" if now.readings == 1 else f"in {now.lowered:.0%} of its newest {now.readings} readings"
     heat = f", at {now.temperature:.0f} °C" if math.isfinite(now.temperature) else ""
@@ -73,7 +73,7 @@ def _throttled(gpu: Gpu, slower: str) -> Sign:
     strength = SURE if many else LIKELY
     return Sign(
         "throttled",
-        "throttled",
+        "gray_throttled",
         gpu,
         strength,
         text,
@@ -83,12 +83,12 @@ def _throttled(gpu: Gpu, slower: str) -> Sign:
     )
 
 
-def _all_there_is(gpu: Gpu) -> bool:
+def _all_there_is(gpu: Subject) -> bool:
     """Whether it has no other readings: one or two of a GPU that rests else may be of its job's end."""
     return gpu.now.readings == len(gpu.read.ticks)
 
 
-def _below_peers(gpu: Gpu, peers: Sequence[Gpu]) -> str:
+def _below_peers(gpu: Subject, peers: Sequence[Subject]) -> str:
     """Return how far a clock is below that of peers with as much load; empty where it is not, or too few are known."""
     clocks = np.array([one.now.clock for one in peers if abs(one.now.load - gpu.now.load) <= SAME_LOAD_PERCENT])
     clocks = clocks[np.isfinite(clocks)]
@@ -101,7 +101,7 @@ def _below_peers(gpu: Gpu, peers: Sequence[Gpu]) -> str:
     return f"its clock is {gpu.now.clock:.0f} MHz, and {usual:.0f} MHz on its {len(clocks)} peers under the same load"
 
 
-def _why_slower(gpu: Gpu, peers: Sequence[Gpu]) -> str | None:
+def _why_slower(gpu: Subject, peers: Sequence[Subject]) -> str | None:
     """Return why the clock is lower, empty where that is not known; None where its work explains it."""
     limits = [one.now.limit for one in peers if math.isfinite(one.now.limit)]
     usual = float(np.median(limits)) if limits else math.nan
@@ -111,7 +111,7 @@ def _why_slower(gpu: Gpu, peers: Sequence[Gpu]) -> str | None:
     return None if at_limit or gpu.now.capped >= HALF else ""
 
 
-def _links(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
+def _links(gpu: Subject, peers: Sequence[Subject]) -> Iterator[Sign]:
     for number, (what, unit) in enumerate(LINKS):
         now, past, most = gpu.now.link[number], gpu.past.link[number], gpu.most[number]
         others = [one.now.link[number] for one in peers if math.isfinite(one.now.link[number])]
@@ -127,4 +127,4 @@ def _links(gpu: Gpu, peers: Sequence[Gpu]) -> Iterator[Sign]:
         text += f"; before it ran at {past:.0f}" if fell else ""
         strength = (SURE if many else LIKELY) if what == "width" else (LIKELY if many else DOUBTFUL)
         decided = many or what == "width" or _all_there_is(gpu)
-        yield Sign("pcie", "pcie", gpu, strength, text, gpu.now.at, alone=fell, decided=decided)
+        yield Sign("pcie", "gray_pcie", gpu, strength, text, gpu.now.at, alone=fell, decided=decided)

@@ -23,7 +23,7 @@ from analyzers.diagnosis.gray.names import (
     UTIL,
     WIDTH,
 )
-from analyzers.diagnosis.gray.readings import GpuReadings
+from analyzers.diagnosis.gray.readings import DeviceReadings
 
 NOW_SECONDS = 600.0
 FEWEST = 3  # readings of which a single one is an accident
@@ -55,16 +55,16 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU: its readings, and its levels now and before."""
+class Subject:
+    """One device that is compared with its peers: its readings, and its levels now and before."""
 
-    read: GpuReadings
+    read: DeviceReadings
     now: Level
     past: Level
     most: tuple[float, float]  # width and generation that the GPU and its slot can do, where known
 
 
-def measured(read: GpuReadings) -> Gpu:
+def measured(read: DeviceReadings) -> Subject:
     """Return a GPU with its levels."""
     loaded = _loaded(read)
     places = np.flatnonzero(loaded)
@@ -73,16 +73,16 @@ def measured(read: GpuReadings) -> Gpu:
         newest = np.zeros(len(loaded), np.bool_)
         newest[places[-FEWEST:]] = True
     most = (_most(read, WIDTH), _most(read, GENERATION))
-    return Gpu(read, _level(read, newest), _level(read, loaded & ~newest), most)
+    return Subject(read, _level(read, newest), _level(read, loaded & ~newest), most)
 
 
-def _loaded(read: GpuReadings) -> Mask:
+def _loaded(read: DeviceReadings) -> Mask:
     mask = read.column(MASK)
     idle = np.where(np.isfinite(mask), mask, 0.0).astype(np.int64) & IDLE > 0
     return (np.nan_to_num(read.column(UTIL), nan=-1.0) >= LOADED_PERCENT) & ~idle
 
 
-def _most(read: GpuReadings, name: str) -> float:
+def _most(read: DeviceReadings, name: str) -> float:
     stated = _median(read.column(MOST_OF[name]))
     if math.isfinite(stated):
         return stated
@@ -90,7 +90,7 @@ def _most(read: GpuReadings, name: str) -> float:
     return float(text) if text.isdecimal() and len(text) < 4 else math.nan
 
 
-def _level(read: GpuReadings, rows: Mask) -> Level:
+def _level(read: DeviceReadings, rows: Mask) -> Level:
     if not rows.any():
         return Level()
     masks, at = read.column(MASK)[rows], read.ticks[rows]

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from analyzers.model.finding import Cause, Family, Finding, Suspect, Symptom
+from analyzers.model.topology import Topology
 from analyzers.model.verdict import Verdict
+from analyzers.verdict.correlate import combine
+from analyzers.verdict.gray_hardware import add_gray
 from collectors.records import Members, Placement, Record
 from simulation.traces.op_traces import OpJob
 from tests.analyzers.diagnosis.test_contract import NODES, bundles
@@ -96,3 +100,22 @@ def test_it_stands_where_the_job_is_well() -> None:
     verdict = traced(2, 1.0, 3)
     assert [one[:2] for one in named(verdict)] == [("node", NODES[3])]
     assert (verdict.symptom, verdict.action.kind) == ("hardware", "probe")
+
+
+@pytest.mark.parametrize(
+    ("cause", "joined"), [("machine", True), ("unknown", True), ("storage", False), ("data", False)]
+)
+def test_it_joins_no_slowness_that_blames_something_else(cause: Cause, joined: bool) -> None:
+    """A rank whose loader waits for a file system is not slow by its GPU; the GPU is shown beside it."""
+
+    def claim(family: Family, fault_class: str, cause: Cause, symptom: Symptom, why: str) -> Finding:
+        suspect = Suspect(kind="node", strength=0.6, why=why, node="gpu-a1")
+        return Finding(
+            analyzer=family, family=family, symptom=symptom, cause=cause, fault_class=fault_class, suspects=(suspect,)
+        )
+
+    decision = combine([claim("timings", "slow_worker", cause, "slow", "slow")], Topology())
+    add_gray(decision, [claim("hardware", "gray_pcie", "machine", "hardware", "eight lanes")], Topology())
+    (root,) = decision.roots
+    assert ("hardware" in root.families) is joined
+    assert bool(decision.rejected) is not joined
