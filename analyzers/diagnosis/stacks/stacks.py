@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
+from analyzers.diagnosis.stacks.continued import soon_after_continuation
 from analyzers.diagnosis.stacks.network import network_waits
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import has
@@ -62,7 +63,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     if not waiting and not _have_all_ended(found, window):
         yield from _same_everywhere(found)
     if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):
-        yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)))
+        if all(one.duty == "exception" for one in outside) or not soon_after_continuation(found.values(), window):
+            yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)))
     elif waiting and not outside and len(waiting) == len(found):
         yield from _apart(found, topology, rules)
         yield from _unseen(found, topology)
