@@ -43,6 +43,9 @@ MOST_KEPT = 20_000  # records of one node; the oldest go first
 MOST_CONTEXT_BYTES = 1 << 20  # of one node: it is stored with the incident
 KEPT_BYTES = 800  # that a kept record takes beside its bytes
 ENDED = ("X", "Z")
+STOPPED = "T"
+CONTINUED = "continued"
+"""Of each process, the last reading in which it was stopped and the one after it outlast the newest few, until the next pair."""
 
 # The newest of each key: two rounds bring two stacks of a process each, and one more shows the time before.
 # States are read every ten seconds, and those of a late node are compared with what the others showed then.
@@ -69,6 +72,7 @@ class _Kept(NamedTuple):
     sequence: int
     place: int  # in its batch
     record: Packed
+    is_stopped: bool = False
 
 
 class Packed(NamedTuple):
@@ -127,16 +131,33 @@ class Evidence:
             most = _MOST.get(type(record))
             if most is None:  # samples have a window of their own
                 continue
-            kept = self._kept.setdefault((type(record), _whose(record)), deque())
+            key = type(record), _whose(record)
+            kept = self._kept.setdefault(key, deque())
             if isinstance(record, Steps):
                 most = self._most_steps(record)
             while len(kept) >= most:
-                self._pop(kept)
-            kept.append(_Kept(sequence, place, packed := pack(record)))
+                self._retire(key, kept)
+            is_stopped = isinstance(record, ProcessState) and record.state == STOPPED
+            kept.append(_Kept(sequence, place, packed := pack(record), is_stopped))
             self._count(packed, 1)
         if self._size > MOST_KEPT:
             self._drop(self._oldest(lambda size, _bytes: size > MOST_KEPT))
         return 0 if self._most_bytes is None else self.shed_to(self._most_bytes)
+
+    def _retire(self, key: _Key, kept: deque[_Kept]) -> None:
+        """Give up the oldest, unless it shows when a process was continued."""
+        if key[0] is not ProcessState:
+            self._pop(kept)
+            return
+        pair = self._kept.get(pair_key := (ProcessState, (CONTINUED, key[1])), deque())
+        if kept[0].is_stopped and not kept[1].is_stopped:
+            while pair:
+                self._pop(pair)
+        elif kept[0].is_stopped or not _is_open(pair):
+            self._pop(kept)
+            return
+        self._kept[pair_key] = pair
+        pair.append(kept.popleft())
 
     def _most_steps(self, steps: Steps) -> int:
         job = steps.job, steps.attempt
@@ -164,13 +185,15 @@ class Evidence:
 
     def since(self, after: int) -> Iterator[tuple[int, int, Record]]:
         """Yield (sequence, place, record) after a sequence number."""
-        for sequence, place, packed in self.packed_since(after):
-            yield sequence, place, next(_unpacked((packed,)))
+        for one in self.packed_since(after):
+            yield one.sequence, one.place, next(_unpacked((one.record,)))
 
     def packed_since(self, after: int) -> Iterator[_Kept]:
         """Yield the same, packed."""
-        for kept in self._kept.values():
-            yield from (one for one in kept if one.sequence > after)
+        for (_, whose), kept in self._kept.items():
+            # Without the reading before it, the one after a stop shows no more than any other that was given up.
+            if not _is_pair(whose) or (kept[0].is_stopped and kept[0].sequence > after):
+                yield from (one for one in kept if one.sequence > after)
 
     def context(self, through: int) -> Iterator[Record]:
         """Yield the context that was valid at a sequence number, the newest first as far as there is room."""
@@ -217,6 +240,15 @@ class Evidence:
                 self.size_bytes += one * len(members.data)
             if not self._members[members]:
                 del self._members[members]
+
+
+def _is_pair(whose: object) -> bool:
+    return isinstance(whose, tuple) and whose[:1] == (CONTINUED,)
+
+
+def _is_open(pair: Sequence[_Kept]) -> bool:
+    """Whether a pair lacks the reading after the stop."""
+    return len(pair) == 1 and pair[0].is_stopped
 
 
 def select_records(

@@ -7,6 +7,7 @@ which then stands alone in its own code, as a rank does that holds the others up
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from collectors.records import ProcessState, Steps
 
 SOON_SECONDS = 10.0
 """After a continuation: an agent reads states so often, and a step that was cut in two is over, or a stack later shows it."""
+STEP_SECONDS = 300.0
+"""After a continuation, or twice the longest step that is known: a job without a step for longer stands for another reason."""
 STOPPED = "T"
 
 
@@ -28,8 +31,13 @@ def soon_after_continuation(found: Iterable[Standing], window: Window) -> bool:
     first = min(looked_at)
     if first < continued_at + SOON_SECONDS:
         return True
-    stepped = [at for steps in window.records_of(Steps) if steps.received_at is not None for at in _instants(steps)]
-    return bool(stepped) and not any(continued_at < at <= first for at in stepped)
+    stepped = sorted(
+        {at for steps in window.records_of(Steps) if steps.received_at is not None for at in _instants(steps)}
+    )
+    if not stepped or any(continued_at < at <= first for at in stepped):
+        return False
+    longest = max((after - before for before, after in pairwise(stepped) if after <= continued_at), default=0.0)
+    return first < continued_at + max(STEP_SECONDS, 2 * longest)
 
 
 def _continuations(window: Window) -> Iterator[float]:

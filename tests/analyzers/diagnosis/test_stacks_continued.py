@@ -63,6 +63,14 @@ def test_before_the_next_step_no_rank_is_named_however_late_the_stack_is() -> No
     assert found(40.0, *PAUSED, step(340.0, 341.0), step(444.0)) == []
 
 
+def test_a_job_without_a_step_for_minutes_after_it_was_continued_stands_for_another_reason() -> None:
+    """Where its steps take longer than that, twice the longest."""
+    assert found(290.0, *PAUSED, step(340.0, 341.0)) == []
+    assert suspects(found(310.0, *PAUSED, step(340.0, 341.0))) == [1]
+    assert found(310.0, *PAUSED, step(100.0, 341.0)) == []
+    assert suspects(found(500.0, *PAUSED, step(100.0, 341.0))) == [1]
+
+
 def test_a_rank_that_hangs_after_the_next_step_is_named() -> None:
     """The job went on, and then one rank held the others up; a stack from a little later shows it."""
     assert suspects(found(40.0, *PAUSED, step(340.0, 341.0), step(402.0, 403.0))) == [1]
