@@ -21,12 +21,13 @@ from collectors.files.apart import ParsingFailed, ParsingLate
 from collectors.files.path_owner import whose
 from collectors.live import Cursor, NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.bars import Bars, steps_of
+from collectors.live.sources.earlier_lines import EarlierLines
 from collectors.live.sources.first_looks import FirstLook
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.piped_output import PipedOutput
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.live.sources.tailing import Chunk, Tails, astray, key_of, zone_seconds
+from collectors.live.sources.tailing import Chunk, Tails, astray, key_of, left_out, not_sent, zone_seconds
 from collectors.records import COUNTED, LogEvent, Record, RoleState, Steps, Unread, block, column_bytes
 from collectors.records.identity import shown_rank
 
@@ -91,6 +92,7 @@ class JobLogs:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.pipes = PipedOutput(host)
+        self.earlier = EarlierLines(host)
         self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES, bars=True)
         self.bars = Bars()
         self.processes: dict[int, TrainingProcess] = {}  # by pid, the ended ones too
@@ -115,21 +117,26 @@ class JobLogs:
         while len(self.processes) > MOST_PROCESSES:
             del self.inner[oldest := next(iter(self.processes))], self.processes[oldest]
         files, read_at = self._files(), self.host.clock.now()
+        self.earlier.look()
         if not files and not self.tails.files:
             raise NothingToCollect(UNREAD)
-        for chunk in self.tails.read(files):
-            owner = self._writer(chunk)
+        for lines in self.tails.read(files):
+            chunk, earlier = self.earlier.split(lines, self.owners.get(lines.key, _Owner()).processes, self.tails)
+            owner = self._writer(chunk, earlier=earlier)
             try:
-                self.unsent.extend(list(self._records(chunk, owner)))
+                self.unsent.extend([] if owner is None else list(self._records(chunk, owner)))
             except ParsingFailed as error:  # lines that break a parser must not stop the following ones
                 reason = f"reading it failed: {error}"
-                self.unsent.append(self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner))
+                self.unsent.append(
+                    self._placed(Unread(source=chunk.path, reason=reason, outcome="damaged"), owner or _Owner())
+                )
             self.unsent.append(Cursor(self._cursor()))
             yield from self._sent()
         self.read_at = read_at
         self.wrote = {key: self.wrote.get(key, owner) for key, owner in self.owners.items()}
         if (cursor := self._cursor()) != self.host.cursor("steps"):
             yield Cursor(cursor)  # a file was truncated, and has no new line
+        self.earlier.forget(self.tails)
         for kept in (self.owners, self.wrote, self.shifts):
             for key in kept.keys() - self.tails.files.keys():
                 del kept[key]
@@ -191,9 +198,14 @@ class JobLogs:
                     self.owners[key] = _Owner(named.rank, tuple(all_or_one))
                     yield key, (path, path)
 
-    def _writer(self, chunk: Chunk) -> _Owner:
-        """Return whose lines these are: until processes that a launcher has just restarted print, of those before them."""
+    def _writer(self, chunk: Chunk, *, earlier: bool) -> _Owner | None:
+        """Return whose lines these are: until processes that a launcher has just restarted print, of those before them.
+
+        ``earlier``: they are of a run before, None where no agent saw that.
+        """
         owner, before = self.owners.get(chunk.key, _Owner()), self.wrote.get(chunk.key)
+        if earlier:
+            return None if before is None or before.whose == owner.whose else before
         if before is not None and before.one is not None and owner.one is not None:
             started_at = min((process.started_at or 0.0 for process in owner.processes), default=0.0)
             same_job = before.one.job == owner.one.job and before.one.attempt != owner.one.attempt
@@ -205,7 +217,7 @@ class JobLogs:
     def _records(self, chunk: Chunk, owner: _Owner) -> Iterator[Record]:
         chunk = self._whole(chunk)
         if chunk.left_out_bytes:
-            yield self._placed(_left_out(chunk), owner)
+            yield self._placed(left_out(chunk, BEHIND_BYTES), owner)
         args = chunk.path, owner.rank, self.host.node, chunk.written_at
         try:
             log = _Log(**self.host.apart.parse("steps", chunk.data, *args, source=chunk.path))
@@ -214,7 +226,7 @@ class JobLogs:
             return
         events, elsewhere, over = self._events(log, chunk, owner)
         if elsewhere or over:
-            yield self._placed(_not_sent(chunk, elsewhere, over), owner)
+            yield self._placed(not_sent(chunk, elsewhere, over, MOST_EVENTS), owner)
         shift = self._shift(chunk, log.newest)
         places = iter(log.places)
         for steps in block.decode(log.steps):
@@ -383,18 +395,3 @@ def _phase(chunk: Chunk, rank: int, phase: str, since: float) -> RoleState:
         source=chunk.path, at=chunk.written_at, rank=rank, instance=shown_rank(rank), phase=phase,
         phase_since=since if phase else None,
     )  # fmt: skip
-
-
-def _left_out(chunk: Chunk) -> Unread:
-    reason = (
-        f"{chunk.left_out_bytes:,} bytes before line {chunk.first_line:,} were not read: more than {BEHIND_BYTES:,} had come; "
-        "read the file itself with `faulthound diagnose FILE`"
-    )
-    return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
-
-
-def _not_sent(chunk: Chunk, elsewhere: int, over: int) -> Unread:
-    parts = [f"{elsewhere:,} events are of other nodes or jobs, and name no rank"] if elsewhere else []
-    parts += [f"{over:,} events are beyond the first {MOST_EVENTS:,} of this part"] if over else []
-    reason = f"not sent: {'; '.join(parts)}; read the file itself with `faulthound diagnose FILE`"
-    return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)

@@ -26,6 +26,7 @@ class FirstLook:
     process: TrainingProcess
     outputs: tuple[tuple[str, str], ...]
     at: float  # monotonic seconds
+    sizes: tuple[int, ...] = ()  # of each output then
 
 
 @dataclass(slots=True)
@@ -45,14 +46,18 @@ class FirstLooks:
 
     def take(self, proc: Path, process: TrainingProcess, now: float) -> None:
         """Look at a process that was not seen before."""
-        outputs = list[tuple[str, str]]()
+        sizes = dict[tuple[str, str], int]()
         for number in (1, 2):
             path = proc / str(process.pid) / "fd" / str(number)
             with suppress(OSError):
                 if (key := key_of(str(path))) is not None:
-                    outputs.append((key, str(path.readlink())))
-        look = FirstLook(process, tuple(dict.fromkeys(outputs)), now)
+                    sizes.setdefault((key, str(path.readlink())), path.stat().st_size)
+        look = FirstLook(process, tuple(sizes), now, tuple(sizes.values()))
         self._looks = (*self._recent(now), look)[-MOST_LOOKS:]
+
+    def all(self, now: float) -> tuple[FirstLook, ...]:
+        """Return the newest looks."""
+        return tuple(self._recent(now))
 
     def gone(self, living: tuple[TrainingProcess, ...], now: float) -> list[FirstLook]:
         """Return the newest looks at processes that have ended since."""

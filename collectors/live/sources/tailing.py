@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from collectors.records import Unread
+
 MOST_FILES = 256  # read in one run
 MOST_POSITIONS = 1024  # kept, also of closed files, which may come back
 MOST_LINE_BYTES = 1 << 16  # a longer line is given in pieces
@@ -189,3 +191,20 @@ def astray(path: str) -> bool:
         link = os.lstat(path)
         return stat.S_ISLNK(link.st_mode) and link.st_uid not in {0, os.stat(path).st_uid}  # noqa: PTH116 (as key_of)
     return False
+
+
+def left_out(chunk: Chunk, most_bytes: int) -> Unread:
+    """Return that lines were not read, for more had come than is read."""
+    reason = (
+        f"{chunk.left_out_bytes:,} bytes before line {chunk.first_line:,} were not read: more than {most_bytes:,} had come; "
+        "read the file itself with `faulthound diagnose FILE`"
+    )
+    return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
+
+
+def not_sent(chunk: Chunk, elsewhere: int, over: int, most_events: int) -> Unread:
+    """Return that events of lines were not sent: those of other nodes or jobs, and those beyond the bound of one run."""
+    parts = [f"{elsewhere:,} events are of other nodes or jobs, and name no rank"] if elsewhere else []
+    parts += [f"{over:,} events are beyond the first {most_events:,} of this part"] if over else []
+    reason = f"not sent: {'; '.join(parts)}; read the file itself with `faulthound diagnose FILE`"
+    return Unread(source=chunk.path, reason=reason, outcome="limit", at=chunk.written_at)
