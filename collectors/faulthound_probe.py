@@ -8,8 +8,8 @@ SIGKILL, and opens torch's worker server beside it. It wraps methods of torch's 
 of torch.distributed: those that the job imported before keep working, and torch.compile sees no difference. The probe's own
 failures are caught and counted. ``FAULTHOUND_PROBE=0`` turns it off; docs/probe.md has the other variables.
 
-The file, little-endian: header | groups | names | steps | timings | entries. A slot begins and ends with its number, counted
-from 1; where the two differ, the slot was read during a write. Python's ``struct`` writes in order.
+The file, little-endian: header | groups | names, hashes | steps | timings | entries. A slot begins and ends with its number,
+counted from 1; where the two differ, the slot was read during a write. Python's ``struct`` writes in order.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
+import hashlib
 import importlib.machinery
 import itertools
 import json
@@ -49,6 +50,9 @@ HEADER_BYTES, GROUPS_BYTES, NAMES_BYTES = 4096, 1 << 16, 1 << 16
 STEPS, TIMINGS, ENTRIES = 512, 512, 4096
 STEP = struct.Struct("<QqqQ")  # number, step, monotonic ns, number
 TIMING = struct.Struct("<QiiqqQ")  # number, name, 0, step, device ns, number
+HASH = struct.Struct("<QqqqQ")  # number, step, monotonic ns, hash, number
+HASHES = 384
+HASHES_FROM = NAMES_BYTES - HASHES * HASH.size  # in the table of names, behind the names
 ENTRY = struct.Struct("<QiiiiqqqqqqQ")
 """Number; group, operation, phase, failed; collective and p2p sequence, bytes, entered, left (monotonic ns; -1), step;
 number."""
@@ -70,6 +74,8 @@ OPERATIONS = {
 """Methods of ProcessGroup: the flight recorder's name, and the argument with this rank's tensors."""
 MOST_FAILURES = 100  # after which the probe is off
 MOST_DEVICE_PAIRS = 256
+MOST_HASHES_AWAITED = 16  # that the device has not computed yet
+HASH_BITS = 61  # a slot's values are below 1 << 62
 MOST_DEAD = 64  # rings of ended processes kept in a folder: a job that crashes in a loop must not fill the memory
 
 
@@ -147,6 +153,7 @@ class Ring:
         finally:
             os.close(file)
         self.numbers, self.step_numbers, self.timing_numbers = itertools.count(), itertools.count(), itertools.count()
+        self.hash_numbers = itertools.count()
         self.names: dict[str, int] = {}
         self.groups: dict[str, int] = {}
         self.names_used = self.groups_used = 0
@@ -175,7 +182,7 @@ class Ring:
         body = text.encode()[:512]
         with self.tables:
             if text not in self.names:
-                if not self._append(HEADER_BYTES + GROUPS_BYTES, NAMES_BYTES, self.names_used, body):
+                if not self._append(HEADER_BYTES + GROUPS_BYTES, HASHES_FROM, self.names_used, body):
                     return -1  # not kept: a job may name a new phase at every step
                 self.names_used += LENGTH.size + len(body)
                 self.put(NAMES_AT, self.names_used, "<I")
@@ -239,6 +246,12 @@ class Ring:
         TIMING.pack_into(self.memory, where, number + 1, name, 0, step, nanoseconds, number + 1)
         self.put(TIMINGS_AT, number + 1)
 
+    def hash(self, step: int, ended_ns: int, value: int) -> None:
+        """Note the hash of the parameters after a step."""
+        number = next(self.hash_numbers)
+        where = HEADER_BYTES + GROUPS_BYTES + HASHES_FROM + number % HASHES * HASH.size
+        HASH.pack_into(self.memory, where, number + 1, step, ended_ns, value, number + 1)
+
 
 class _Group:
     """The counters of one process group. ``offset``: its sequence number less the recorder's."""
@@ -288,12 +301,73 @@ class _Device:
                 self.free += [start, end]
 
 
+class _Parameters:
+    """A hash of the parameters that optimizers step, after every N-th step: of all their bits, and of nothing else.
+
+    The words of a tensor are added as whole numbers, which no order of adding changes: one bit that differs makes another
+    sum. Of a sharded parameter it is this rank's shard; no method is called that could communicate. Buffers, such as the
+    running statistics of a batch norm, differ between ranks by right and are left out.
+    """
+
+    def __init__(self, torch: Any, ring: Ring, every: int) -> None:
+        self.torch, self.ring, self.every = torch, ring, every
+        self.words = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+        self.optimizers: weakref.WeakKeyDictionary[Any, None] = (
+            weakref.WeakKeyDictionary()
+        )  # in the order of first steps
+        self.awaited: deque[tuple[int, int, list[Any], Any]] = deque(maxlen=MOST_HASHES_AWAITED)
+
+    def take(self, step: int) -> None:
+        """Hash after this step, if it is one of those. A parameter that cannot be read ends it: one failure, not a hundred."""
+        self.read()
+        if self.every <= 0 or step % self.every:
+            return
+        every, self.every = self.every, 0
+        cuda = self.torch.cuda
+        on_device = cuda.is_initialized()
+        if not (on_device and cuda.is_current_stream_capturing()):  # it would become part of the graph
+            with self.torch.no_grad():
+                sums: dict[Any, list[Any]] = {}
+                for tensor in self.tensors():
+                    sums.setdefault(tensor.device, []).append(self.sum(tensor))
+                copies = [self.torch.stack(found).to("cpu", non_blocking=True) for found in sums.values()]
+            event = cuda.Event() if any(device.type == "cuda" for device in sums) else None
+            if event is not None:
+                event.record()
+            if copies:
+                self.awaited.append((step, time.monotonic_ns(), copies, event))
+            self.read()
+        self.every = every
+
+    def tensors(self) -> list[Any]:
+        """Return the parameters' own memory, in the optimizers' order."""
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        local = [getattr(one, "_local_tensor", one).detach() for group in groups for one in group["params"]]
+        return [tensor for tensor in local if tensor.numel()]
+
+    def sum(self, tensor: Any) -> Any:
+        """Return the sum of a tensor's words, modulo 2 to the 64."""
+        size, int64 = tensor.element_size(), self.torch.int64
+        if tensor.is_contiguous() and not tensor.numel() * size % 8 and not tensor.storage_offset() * size % 8:
+            return tensor.view(-1).view(int64).sum()
+        return tensor.view(self.words[size]).sum(dtype=int64)
+
+    def read(self) -> None:
+        """Note the hashes that the device has computed: the probe never waits."""
+        while self.awaited and (self.awaited[0][3] is None or self.awaited[0][3].query()):
+            step, ended_ns, copies, _ = self.awaited.popleft()
+            sums = list(itertools.chain.from_iterable(copy.tolist() for copy in copies))
+            digest = hashlib.blake2b(struct.pack(f"<{len(sums)}q", *sums), digest_size=8).digest()
+            self.ring.hash(step, ended_ns, int.from_bytes(digest, "little") % (1 << HASH_BITS) or 1)
+
+
 class _Probe:
     """The probe's state in this process. A forked child starts anew, with a ring of its own."""
 
     def __init__(self) -> None:
         self.ring: Ring | None = None
         self.device: _Device | None = None
+        self.parameters: _Parameters | None = None
         self.groups: dict[str, _Group] = {}
         self.pending: dict[int, tuple[Any, tuple[int, ...], Any]] = {}  # id of a Work → itself (weak), entries, event
         self.batch: list[int] | None = None
@@ -327,6 +401,9 @@ class _Probe:
             ring.put(ROLE_AT, ring.name(os.environ["FAULTHOUND_ROLE"]), "<i")
         if os.environ.get("FAULTHOUND_PROBE_CUDA", "1") != "0" and torch and torch.cuda.is_available():
             self.device = _Device(torch.cuda, ring)
+        every = os.environ.get("FAULTHOUND_PROBE_HASH", "")
+        if every.isdecimal() and int(every) and torch:
+            self.parameters = _attempt(_Parameters, torch, ring, int(every))
         _attempt(_sweep, folder)
         _attempt(self.serve)
         if not _hooked:  # a forked child has them from its parent
@@ -423,6 +500,8 @@ class _Probe:
         """Note a step, and do the work of once a step."""
         ring = self.ring or self.open()
         ring.end_step(step)
+        if self.parameters is not None:
+            _attempt(self.parameters.take, step)
         world = sys.modules.get("torch.distributed.distributed_c10d")
         if world is None:
             return
@@ -556,6 +635,8 @@ def _hook_optimizers() -> None:
     def end(which: Any, *_: Any) -> None:
         _attempt(_probe.set_phase, before.pop() if before else "")
         count = _probe.steps[id(which)] = _probe.steps.get(id(which), 0) + 1
+        if _probe.parameters is not None:
+            _attempt(_probe.parameters.optimizers.setdefault, which)
         if not _probe.counted_by_hand and next(iter(_probe.steps)) == id(which):
             _attempt(_probe.end_step, count)
 
@@ -613,7 +694,7 @@ def _patch() -> None:
 def _begin_anew() -> None:
     """Start anew in a forked child: the ring is its parent's and must not be written."""
     global _probe  # noqa: PLW0603 (one probe a process)
-    _probe.ring, _probe.pending, _probe.device = None, {}, None
+    _probe.ring, _probe.pending, _probe.device, _probe.parameters = None, {}, None, None
     _probe = _Probe()
 
 

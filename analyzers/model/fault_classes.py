@@ -223,6 +223,15 @@ def _slow() -> Iterator[FaultClass]:
         yield FaultClass(name, by, (cause,), "none", words, traits=("job_may_run",))
 
 
+def _numbers() -> Iterator[FaultClass]:
+    by = ("numeric",)
+    yield FaultClass("replica_differs", by, ("machine",), "probe", "its parameters are no longer those of its replicas")
+    yield FaultClass(
+        "replicas_apart", by, ("code",), "none", "the replicas' parameters are no longer the same",
+        advice="no machine is at fault: look at what the program updates without a reduction, or at random",
+    )  # fmt: skip
+
+
 def _weighing() -> Iterator[FaultClass]:
     yield FaultClass("pause_*", ("verdict",), ("none", "code"), "none", "a pause: {}")
     yield FaultClass(ANALYZER_FAILED, ("verdict",), ("unknown",), "none", "an analyzer failed: its evidence is missing")
@@ -230,7 +239,7 @@ def _weighing() -> Iterator[FaultClass]:
 
 FAULT_CLASSES: tuple[FaultClass, ...] = (
     *_hang(), *_processes_and_stacks(), *_network(), *_roles(), *crash_classes.rows(), *_hardware(), *gray_classes.rows(),
-    *_slow(), *_weighing(),
+    *_slow(), *_numbers(), *_weighing(),
 )  # fmt: skip
 _EXACT = {row.name: row for row in FAULT_CLASSES if "*" not in row.name}
 _PREFIXES = sorted((row for row in FAULT_CLASSES if "*" in row.name), key=lambda row: -len(row.name))

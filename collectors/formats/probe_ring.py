@@ -13,8 +13,13 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from collectors.faulthound_probe import (
     ENTRY,
+    HASH,
+    HASHES,
+    HASHES_FROM,
     HEADER,
     HEADER_BYTES,
     LEFT_AT,
@@ -25,13 +30,14 @@ from collectors.faulthound_probe import (
     TIMING,
     UNSEEN_AT,
 )
-from collectors.formats import Damaged
-from collectors.records import ARRAY_CODES, RING_COLUMNS, STEP_COLUMNS, Group, Members, Ring, Steps
+from collectors.formats import Damaged, Input, reader
+from collectors.records import ARRAY_CODES, HASH_COLUMNS, RING_COLUMNS, STEP_COLUMNS, Group, Members, Ring, Steps
 
 LARGEST_RING_BYTES = 8 << 20
 MOST_MEMBERS = 1 << 20
 MOST_MEMBERS_IN_ALL = 1 << 22  # of all groups of one ring
 LARGEST_VALUE = 1 << 62  # two of them still fit a column
+NEWEST_HASHES = 64  # where only the newest entries are wanted: they are of every hundredth step or so
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,13 @@ class Image:
     entries: tuple[RingEntry, ...]  # oldest first
     steps: tuple[tuple[int, int, int], ...]  # number, step, UTC ns of its end
     timings: tuple[tuple[int, str, int, int], ...]  # number, phase, step, device ns
+    hashes: tuple[tuple[int, int, int, int], ...]  # number, step, UTC ns of its end, hash of the parameters
+
+    @property
+    def newest_ns(self) -> int:
+        """Return the newest instant that the ring itself shows, -1 for none."""
+        entries = (max(entry.entered_ns, entry.left_ns) for entry in self.entries)
+        return max((*entries, *(step[2] for step in self.steps), *(hashed[2] for hashed in self.hashes)), default=-1)
 
     def record(self) -> Ring:
         """Return the entries as a record."""
@@ -82,6 +95,10 @@ class Image:
         columns = {
             name: array(ARRAY_CODES[kind], [row[index] for row in rows]).tobytes()
             for index, (name, kind) in enumerate(RING_COLUMNS.items())
+        }
+        hashes = {
+            name: array(ARRAY_CODES[kind], [row[index] for row in self.hashes]).tobytes()
+            for index, (name, kind) in enumerate(HASH_COLUMNS.items())
         }
         return Ring(
             pid=self.pid,
@@ -98,6 +115,8 @@ class Image:
             role=self.role,
             phase=self.phase,
             step=self.step,
+            hashed=len(self.hashes),
+            hashes=hashes if self.hashes else {},
         )
 
     def _row(self, entry: RingEntry, numbers: dict[str, int]) -> tuple[int, ...]:
@@ -198,7 +217,24 @@ def parse(data: bytes | memoryview, most: int | None = None) -> Image:
                 for slot in _whole(data, TIMING, timings_from, timings)
             )
         ),
+        hashes=_hashes(data, names_from, names_bytes, names_used, offset)[
+            -HASHES if most is None else -NEWEST_HASHES :
+        ],
     )
+
+
+@reader(
+    "probe_ring", made_by="the probe (probe.md), `/dev/shm/faulthound-UID/PID.ring`",
+    gives="one rank's collectives, sends and receives, steps, and hashes of its parameters",
+    sniff=lambda head, _source: 100 if head.startswith(MAGIC[:6]) else 0,
+)  # fmt: skip
+def read(input: Input) -> Iterator[Ring | Steps]:
+    """Yield a ring as of the newest instant that it shows, and its steps."""
+    image = parse(input.stream.read(LARGEST_RING_BYTES + 1))
+    at = image.newest_ns / 1e9 if image.newest_ns >= 0 else None
+    yield msgspec.structs.replace(image.record(), source=input.source, at=at)
+    if (steps := image.steps_since(0)) is not None:
+        yield msgspec.structs.replace(steps, source=input.source, at=at)
 
 
 def _at(texts: tuple[str, ...], index: int) -> str | None:
@@ -214,6 +250,16 @@ def _parts(data: bytes | memoryview, start: int, size: int, used: int) -> Iterat
         if offset > end:
             return
         yield bytes(data[offset - length : offset])
+
+
+def _hashes(
+    data: bytes | memoryview, names_from: int, names_bytes: int, names_used: int, offset: int
+) -> tuple[tuple[int, int, int, int], ...]:
+    """Return the hashes behind the names, oldest first; none where the names of an earlier probe reach so far."""
+    if names_used > HASHES_FROM or HASHES_FROM + HASHES * HASH.size > names_bytes:
+        return ()
+    slots = _whole(data, HASH, names_from + HASHES_FROM, HASHES)
+    return tuple(sorted((number, step, ended + offset, value) for number, step, ended, value, _ in slots))
 
 
 def _groups(parts: Iterator[bytes]) -> tuple[tuple[Group, ...], tuple[str, ...]]:

@@ -10,6 +10,7 @@ Grow, never retype: a new field is optional, a changed meaning gets a new name, 
 from collectors.records.agent_reports import CollectorReport, CommandResult, Coverage
 from collectors.records.collectives import (
     COUNTED,
+    HASH_COLUMNS,
     OP_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
@@ -75,6 +76,7 @@ __all__ = [
     "COUNTED",
     "DIRECTORY",
     "FLIGHT_RECORDER_COLUMNS",
+    "HASH_COLUMNS",
     "NOT_READ",
     "OP_COLUMNS",
     "PG_STATUS_COLUMNS",

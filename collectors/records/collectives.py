@@ -23,6 +23,14 @@ RING_COLUMNS: dict[str, str] = {
 }
 """Columns of ``Ring.columns`` and their little-endian types; all have ``count`` values."""
 
+HASH_COLUMNS: dict[str, str] = {
+    "number": "<i8",  # of the hash, counted from 1 by its process
+    "step": "<i8",
+    "ended_ns": "<i8",  # UTC of the end of the step
+    "hash": "<i8",  # of all bits of the parameters that this rank holds, after the step
+}
+"""Columns of ``Ring.hashes`` and their little-endian types; all have ``hashed`` values."""
+
 STEP_COLUMNS: dict[str, str] = {
     "step": "<i8",
     "at": "<f8",  # UTC seconds of the end of the step, or of the line that reports it
@@ -65,10 +73,13 @@ class Ring(Record, frozen=True, kw_only=True, tag="ring"):
     # Process groups with collectives that Python does not see, such as those of DDP's buckets.
     unseen_groups: Annotated[tuple[Name, ...], FEW] = ()
     ended: bool = False  # its process was gone when it was read
+    hashed: Count = 0
+    hashes: Columns = {}  # HASH_COLUMNS, where the probe hashes parameters
 
     def __post_init__(self) -> None:
         """Refuse a count that no column has."""
         check_columns(self.count, self.columns, RING_COLUMNS)
+        check_columns(self.hashed, self.hashes, HASH_COLUMNS)
 
 
 COUNTED = " lines"  # behind a layout's name: its lines give no step numbers, and are counted

@@ -10,6 +10,7 @@ from typing import Any
 
 from collectors.records import (
     ARRAY_CODES,
+    HASH_COLUMNS,
     NOT_READ,
     OP_COLUMNS,
     RING_COLUMNS,
@@ -53,7 +54,9 @@ def decoded(record: object) -> dict[str, Any] | None:
         return _readings(record)
     if isinstance(record, Ring | Steps | CollectiveTimings | OpTimings):
         strings = getattr(record, "strings", ())
-        return {"entries": [_entry(row, strings) for row in rows(record.columns, _TYPES[type(record)])]}
+        found = {"entries": [_entry(row, strings) for row in rows(record.columns, _TYPES[type(record)])]}
+        hashes = list(rows(record.hashes, HASH_COLUMNS)) if isinstance(record, Ring) else []
+        return found | {"hashes": hashes} if hashes else found
     return None
 
 

@@ -89,12 +89,27 @@ def _deed(action: Action, suspects: str) -> str:
     }.get(action.kind, f"{action.kind.replace('_', ' ').capitalize()} {object_}.")
 
 
+_REPLICA = (
+    "Take no checkpoint that this rank writes, and go back to one from before that step where it has written any.",
+    "Run the same steps from the same checkpoint twice on its node and once elsewhere: results that differ are its device's.",
+    "See whether the program changes parameters on this rank alone.",
+)
+_APART = (
+    "Look for what is updated without a reduction (`no_sync`, a parameter that DDP does not see), and for seeds of a rank's own.",
+    "If it is meant, as in local SGD, set FAULTHOUND_PROBE_HASH to a multiple of the steps between two averages.",
+)
+
+
 def own_steps(verdict: Verdict) -> tuple[str, ...]:
     """Return what a person can do about numbers that went wrong, or steps that became longer; empty for another symptom."""
     if became_slower(verdict):
         return _SLOWER
     if verdict.symptom != "numeric" or verdict.first_symptom is None:
         return ()
+    if any(root.fault_class == "replica_differs" for root in verdict.roots):
+        return _REPLICA
+    if any(root.fault_class == "replicas_apart" for root in verdict.roots):
+        return _APART
     alone = " alone, while " in verdict.first_symptom.text
     whose = (
         "Give that rank's batch to another rank, and its machine another batch: what is NaN again is at fault."

@@ -89,6 +89,40 @@ def train() -> None:
     print(hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest())
 
 
+def replicas() -> None:
+    """Train for 16 steps of 30 ms with hashed parameters and statistics of each rank's own; ``CASE`` names what befalls it."""
+    case, culprit, odd_step = os.environ["CASE"], int(os.environ.get("CULPRIT", "2")), 9
+    torch.manual_seed(RANK if case == "shards" else 1)
+    layers = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 1))
+    model = layers if case == "shards" else torch.nn.parallel.DistributedDataParallel(layers)
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=0.01)
+    data = torch.Generator().manual_seed(RANK)
+    for step in range(1, 17):
+        time.sleep(0.03)
+        model(torch.randn(8, 16, generator=data)).square().mean().backward()
+        parameters = list(layers.parameters())
+        if step == 5:
+            older = [one.detach().clone() for one in parameters]
+        with torch.no_grad():
+            if case == "flip" and step == odd_step and culprit == RANK:
+                parameters[0].view(torch.int32)[3, 5] ^= 1 << 20
+            if case == "restores" and step == odd_step and culprit == RANK:
+                for one, other in zip(parameters, older, strict=True):
+                    one.copy_(other)
+            if case == "restores" and step == odd_step + 4:  # and is given what the others have
+                for one in parameters:
+                    dist.broadcast(one, 0)
+            if case == "anew" and step == odd_step:
+                torch.manual_seed(step)
+                for one in parameters:
+                    one.copy_(torch.randn(one.shape))
+            if case == "local" and step >= odd_step:  # each rank on its own from here on
+                parameters[0] += 0.001 * RANK
+        optimizer.step()
+        optimizer.zero_grad()
+    (FOLDER / f"rank{RANK}.ring").write_bytes(next(rings()).read_bytes())
+
+
 def ddp() -> None:
     """Train by DDP alone: every collective is C++'s."""
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.diagnosis.numeric import replicas
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -56,6 +57,8 @@ Rows = NDArray[np.void]
 
 def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
     """Report since which step the job's numbers are wrong, unless they came back: what passed is history."""
+    if window.onset is None or not window.live:  # wrong parameters hold no job up
+        yield from replicas.compare(window, topology)
     records = window.records_of(Steps)[:MOST_RECORDS]
     every = [rows for number, record in enumerate(records) if len(rows := _rows(record, number))]
     if not every:
