@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -83,10 +83,19 @@ def compare(window: Window, topology: Topology) -> Iterator[Finding]:
     if len(lives) < 2:
         return
     steps, table = _table(lives)
+    found: list[Finding] = []
     for members in _groups(table):
         hashes = table[:, members]
         replicas = _Replicas([lives[number] for number in members], steps, hashes, _majority(hashes))
-        yield from _judged(replicas, topology, live=window.live)
+        found += _judged(replicas, topology)
+    apart = [one for one in found if one.cause == "code"]
+    accused = [one for one in found if one.cause == "machine"]
+    nodes = {suspect.node for one in accused for suspect in one.suspects}
+    if len(accused) > 1 and (len(nodes) > 1 or None in nodes):
+        apart, accused = [*apart, _in_several_groups(accused)], []
+    yield from accused
+    if not window.live:  # in a running job it may be meant
+        yield from apart[:1]
 
 
 def _lives(rings: Sequence[Ring]) -> list[_Life]:
@@ -157,7 +166,7 @@ def _largest(row: Ints) -> int:
     return int(np.unique(row[row != 0], return_counts=True)[1].max(initial=0))
 
 
-def _judged(replicas: _Replicas, topology: Topology, *, live: bool) -> Iterator[Finding]:
+def _judged(replicas: _Replicas, topology: Topology) -> Iterator[Finding]:
     """Yield what one group shows at the newest steps that decide anything."""
     torn = replicas.torn
     decided = np.flatnonzero(torn | (replicas.majority != 0))
@@ -171,14 +180,13 @@ def _judged(replicas: _Replicas, topology: Topology, *, live: bool) -> Iterator[
         if len(run) >= LASTS and first >= 0 and not healed:
             if len(replicas.lives) == 2:
                 yield from _pair(replicas, run, int(first), topology)
-            elif not live:  # in a running job it may be meant
+            else:
                 yield _apart(replicas, int(run[0]), int(first), range(len(replicas.lives)))
         return
     left = [number for number in range(len(replicas.lives)) if _has_left(replicas, number)]
     onsets = [_onset(replicas, number) for number in left]
     if len(left) > MOST_SUSPECTS or len(set(onsets)) < len(onsets):
-        if not live:
-            yield _apart(replicas, min(onsets), min(onsets) - 1, left)
+        yield _apart(replicas, min(onsets), min(onsets) - 1, left)
     elif left:
         strength = ALONE if len(left) == 1 else TWO
         said = [_said(replicas, number) for number in left]
@@ -248,7 +256,17 @@ def _apart(replicas: _Replicas, first: int, last: int, left: Sequence[int]) -> F
     until = f", the same until step {replicas.steps[last]}," if last >= 0 else ""
     text = f"the parameters of {count} replicas{until} go apart from step {replicas.steps[first]} on"
     said = _evidence(replicas.lives[left[0]], replicas.steps[first], text)
-    shared = Suspect(kind="code", strength=PROGRAM, why=text, evidence=(said,))
+    return _by_program(said)
+
+
+def _in_several_groups(accused: Sequence[Finding]) -> Finding:
+    """Claim that the program does it, where replicas leave in several groups and on several machines."""
+    first = min((one.evidence[0] for one in accused), key=lambda one: one.at or 0.0)
+    return _by_program(replace(first, text=f"{first.text}; so it is in {len(accused)} groups of replicas"))
+
+
+def _by_program(said: Evidence) -> Finding:
+    shared = Suspect(kind="code", strength=PROGRAM, why=said.text, evidence=(said,))
     return _finding("replicas_apart", "code", [said], [shared])
 
 

@@ -116,6 +116,16 @@ def test_several_that_leave_together_are_the_program_s() -> None:
     assert (named(found), found.cause) == ([], "code")
 
 
+def test_the_first_rank_of_every_group_is_the_program_s() -> None:
+    """Four groups of four, in each of which the first left: a program that averages weights there, and no four machines."""
+    hashes = leaves(*((rank, 9) for rank in range(0, 16, 4)))
+    records = [*placed(16), *job(lambda rank, step: hashes(rank, step) + 10**9 * (rank // 4), 16)]
+
+    found = verdict(records, None)
+    assert (named(found), found.cause, found.action.kind) == ([], "code", "none")
+    assert verdict(records, 1).culprits == ()
+
+
 def _slid(step: int) -> list[Record]:
     """A rank that repeated three steps alone, whose steps are counted on: its numbers are of other steps since."""
     steps = list(range(1, STEPS + 1))

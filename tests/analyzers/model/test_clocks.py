@@ -38,8 +38,10 @@ def test_a_correction_undoes_a_skew_in_every_kind_of_record() -> None:
 def test_instants_that_are_unset_stay_unset() -> None:
     """-1 is no time, and a column that was cut is left alone."""
     left = {"left_ns": array("q", [-1, 5_000_000_000]).tobytes(), "entered_ns": b"\x01\x02\x03"}
-    (ring,) = aligned([Ring(node="n", at=9.0, count=2, columns=left)], {"n": 2.0})
+    hashed = {"ended_ns": array("q", [5_000_000_000, -1]).tobytes(), "hash": bytes(16)}
+    (ring,) = aligned([Ring(node="n", at=9.0, count=2, columns=left, hashed=2, hashes=hashed)], {"n": 2.0})
     assert isinstance(ring, Ring)
+    assert ring.hashes == {**hashed, "ended_ns": array("q", [3_000_000_000, -1]).tobytes()}
     assert ring.columns == {**left, "left_ns": array("q", [-1, 3_000_000_000]).tobytes()}
     assert ring.at == 7.0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from collectors.faulthound_probe import HEADER_BYTES, MOST_FAILURES, SWALLOWED_AT
-from collectors.formats.probe_ring import LARGEST_RING_BYTES
+from collectors.formats.probe_ring import LARGEST_RING_BYTES, NEWEST_HASHES
 from collectors.live import Cursor, NothingToCollect, Request, Yielded
 from collectors.live.ring import KEPT_SECONDS, NEWEST_ENTRIES, RingCollector
 from collectors.live.sources.host import Host
@@ -30,6 +30,7 @@ group = ring.group("0", "default_pg", "cpu:gloo", range(8))
 for step in range(1, 101):
     ring.leave(ring.enter(group, ring.name("all_reduce"), step, 0, 32))
     ring.end_step(step)
+    ring.hash(step, time.monotonic_ns(), 7000 + step)
 ring.enter(group, ring.name("recv 3<-1"), 0, 1, 64)
 print("ready", flush=True)
 time.sleep(60)
@@ -117,6 +118,8 @@ def test_a_look_is_light_and_an_asked_one_is_whole(node: Node) -> None:
     (ring,) = [each for each in first if isinstance(each, Ring)]
     assert (ring.job, ring.attempt, ring.backend, ring.step) == (node.job, 1, "gloo", 100)
     assert array("q", ring.columns["left_ns"]).tolist()[-1] == -1
+    assert array("q", ring.hashes["hash"]).tolist() == [7000 + step for step in range(100 - NEWEST_HASHES + 1, 101)]
+    assert [each.hashed for each in asked if isinstance(each, Ring)] == [100]
 
 
 def test_a_death_is_told_once_and_the_file_goes_after_an_hour(node: Node) -> None:
