@@ -7,7 +7,7 @@ from analyzers.incidents.evidence import select_records
 from analyzers.incidents.job_views.recovery import STANDS_STILL
 from analyzers.incidents.moving_again import moves_since
 from analyzers.incidents.recurrence import seen_before
-from analyzers.incidents.restarts import going_on, restarted_at
+from analyzers.incidents.restarts import between_runs, going_on, restarted_at
 from analyzers.incidents.seats import seats_in_words
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
@@ -80,15 +80,15 @@ def _restarted_at(state: EngineState, incident: Incident) -> float | None:
 
 
 def _began_at(state: EngineState, incident: Incident) -> float | None:
-    """Return when the processes that the incident is about were all started anew, as by hand under the same name and attempt."""
+    """Return since when records are of the processes of the incident: all were started anew under the same name and attempt."""
     view = state.jobs.get((incident.job or "", incident.attempt))
-    return view.run_began_at if view is not None and 0.0 < view.run_began_at <= incident.onset_at else None
+    return between_runs(view) if view is not None and 0.0 < view.run_began_at <= incident.onset_at else None
 
 
 def _ended_at(state: EngineState, incident: Incident) -> float | None:
-    """Return when the processes that the incident is about had all been replaced under the same name and attempt."""
+    """Return since when records are of the processes that replaced those of the incident under the same name and attempt."""
     view = state.jobs.get((incident.job or "", incident.attempt))
-    return view.run_began_at if view is not None and view.run_began_at > incident.onset_at else None
+    return between_runs(view) if view is not None and view.run_began_at > incident.onset_at else None
 
 
 def _silent(state: EngineState, incident: Incident) -> set[str]:

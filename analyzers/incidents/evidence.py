@@ -62,7 +62,6 @@ ROLE_SPANS = 20
 """Of one source on one instance of a role, the newest reading of each of so many spans: progress is judged over five minutes."""
 EVENTS = (KernelEvent, DeviceState, LogEvent)
 OF_A_RUN = (LogEvent, ProcessState, Steps, StackDump, FlightRecorderDump, Ring, CollectiveTimings)
-SAME_START_SECONDS = 1.0  # in which the processes of a run start, and by which clocks differ
 CONTEXT = (Placement, Device)  # sent once and then valid: an incident keeps those from before its records begin
 
 _Key = tuple[type[Record], object]
@@ -280,9 +279,9 @@ def _is_of_another_run(record: Record, cut: Cut) -> bool:
     if record.at is None:
         return False
     at = record.at - cut.offsets.get(record.node or "", 0.0)
-    if cut.began_at is not None and isinstance(record, OF_A_RUN) and at < cut.began_at - SAME_START_SECONDS:
+    if cut.began_at is not None and isinstance(record, OF_A_RUN) and at < cut.began_at:
         return True
-    if cut.ended_at is not None and isinstance(record, OF_A_RUN) and at >= cut.ended_at - SAME_START_SECONDS:
+    if cut.ended_at is not None and isinstance(record, OF_A_RUN) and at >= cut.ended_at:
         return True
     return cut.until is not None and record.attempt is None and isinstance(record, EVENTS) and at > cut.until
 

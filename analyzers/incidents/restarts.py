@@ -13,6 +13,7 @@ from analyzers.incidents.job_views.ending import STOPS, TYPED, TYPED_SECONDS, ba
 from analyzers.model.incident import Incident, Symptom
 from analyzers.model.processes import short
 
+SAME_START_SECONDS = 1.0  # in which the processes of a run start, and by which clocks differ
 READ_SECONDS = 60.0  # after the next attempt began: agents have read ends and logs by then
 
 
@@ -55,6 +56,18 @@ def counting(view: JobView, shown: list[Symptom], incident: Incident | None, at:
         return []
     died = any(end.seen and end.killed_by not in STOPS for end in bad_ends(view))
     return [one for one in before if one.kind == "crash" and (died or one.detector != "rank_dead")]
+
+
+def between_runs(view: JobView) -> float:
+    """Return the instant up to which records are of the run before, where processes were started anew under the same number.
+
+    Halfway from the last end that was seen to the first start: a loop starts the next run within a second, and the last words of
+    the run before may be dated after its ends.
+    """
+    began_at = view.run_began_at
+    ends = (end.at for end in view.processes.former.values())
+    last = max((at for at in ends if began_at - SAME_START_SECONDS < at <= began_at), default=None)
+    return began_at - SAME_START_SECONDS if last is None else (last + began_at) / 2
 
 
 def befell_before(view: JobView) -> float:

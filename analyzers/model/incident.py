@@ -57,11 +57,9 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: float | None = (
         None  # when the next attempt began: what names no attempt and happened later is not of this one
     )
-    began_at: float | None = (
-        None  # when this run began, where its attempt's number had run before: what is older is not of it
-    )
+    began_at: float | None = None  # between this run and the one before it under its number: what is older is not of it
     ended_at: float | None = (
-        None  # when the next run under its number began: what processes show later is not of this one
+        None  # between this run and the next under its number: what processes show later is not of this one
     )
     stands_still: bool = True  # a symptom shows a standstill; without one the verdict abstains until a second look
     slow: SlowLook | None = None  # its steps take longer, and nothing else: the job runs
