@@ -375,8 +375,10 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
     ),
     (("nvidia-peermem",), r"nvidia-peermem.*ERROR", _named("peermem")),
 )
-# Lines of the kernel that begin with the name of the process that caused them: 15 characters of the user's choice.
+# Lines of the kernel that begin with the name of the process that caused them, 15 characters of the user's choice, or with a
+# subsystem and that name (kernel/futex, mm/mmap.c).
 _BY_PROCESS = re.compile(
+    r"(?:futex_wake_op|mmap): |"
     r"(?!INFO: task )(?:traps: )?[\s\S]{1,15}?(?: invoked oom-killer:|: page allocation |: vmalloc |: unhandled signal |"
     r"(?:\[\d{1,10}\]| ?\(\d{1,10}\)|/\d{1,10})[: ])"
 )

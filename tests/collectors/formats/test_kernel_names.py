@@ -31,6 +31,7 @@ MORE = (
     "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task_memcg=/a,task=python3,pid=1,uid=0",
     "e1000e: eth0 NIC Link is Down",
     "ib0: Link down",
+    "ib0: Link Down",
     "Oops: 1",
     "BUG: Bad page",
     "mlx5_0: timeout",
@@ -67,6 +68,8 @@ WITH_COMMS = (
     "XFS (dm-0): {}(42) possible memory allocation deadlock size 1 in kmem_alloc",
     "CPU: 1 PID: 42 Comm: {} Not tainted 6.8.0",
     "Memory failure: 0x12: Sending SIGBUS to {}:42 due to hardware memory corruption",
+    "futex_wake_op: {} tries to shift op by -1; fix this program",
+    "mmap: {} (42): VmData 4096 exceed data ulimit 1. Update limits or use boot option ignore_rlimit_data.",
 )
 
 
