@@ -67,7 +67,7 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
         _event(
             one,
             first=one in first,
-            cleanup=one in swept or _cleanup(one, exits[0], rows),
+            cleanup=one in swept or _cleanup(one, exits, rows),
             memory=_for_memory(one.row, rows),
         )
         for one in exits
@@ -186,24 +186,26 @@ def _first(exits: Sequence[_Exit], rows: Sequence[ProcessState]) -> list[_Exit]:
     return list(exits[:1]) if then - exits[0].at >= LEFT_SECONDS else []
 
 
-def _cleanup(one: _Exit, first: _Exit, rows: Sequence[ProcessState]) -> bool:
+def _cleanup(one: _Exit, exits: Sequence[_Exit], rows: Sequence[ProcessState]) -> bool:
     """Whether a SIGKILL comes so long after another process ended, or was last seen on its node, that it is a launcher's.
 
+    ``exits``: by their instants. A process whose end is among them was there until then, however seldom its agent read it.
     One for memory is the kernel's. What left well is missed by none, and what began a minute apart is of another run.
     """
     if one.signal != KILL or _for_memory(one.row, rows):
         return False
     seen: dict[_Place, float] = {}
-    well = {(row.role, row.rank) for row in rows if row.state in {"X", "Z"} and row.exit_code == 0 and not row.signal}
+    known = {(row.role, row.rank) for row in rows if row.state in {"X", "Z"} and row.exit_code == 0 and not row.signal}
+    known |= {(end.row.role, end.row.rank) for end in exits if end is not one}
     for row in rows:
         place, began, own = (row.role, row.rank), row.started_at, one.row.started_at
         same_run = began is None or own is None or abs(began - own) < LOOKED_SECONDS
-        if row.node == one.row.node and row.state not in {"X", "Z"} and place not in well and same_run:
+        if row.node == one.row.node and row.state not in {"X", "Z"} and place not in known and same_run:
             seen[place] = max(row.at or 0.0, seen.get(place, 0.0))
     # Its agent read then: what was not seen for long before was gone.
     read_at = seen.pop((one.row.role, one.row.rank), 0.0)
     gone = (at for at in seen.values() if at <= read_at - READ_AGAIN_SECONDS)
-    return one.at - min(first.at, *gone, one.at) >= CLEANUP_SECONDS
+    return one.at - min(exits[0].at, one.at, *gone) >= CLEANUP_SECONDS
 
 
 def _event(one: _Exit, *, first: bool, cleanup: bool, memory: bool | None) -> LogEvent:

@@ -211,6 +211,20 @@ def test_a_kill_after_another_rank_left_well_is_no_clean_up() -> None:
     assert (1,) in [named(one) for one in findings]
 
 
+@pytest.mark.parametrize(("end", "found"), [({"signal": 15}, [(1,)]), ({}, [])], ids=["its end is known", "not seen"])
+def test_a_rank_that_was_read_seldom_was_there_until_its_end(end: dict[str, int], found: list[tuple[int, ...]]) -> None:
+    """A busy node's agent last read rank 0 a minute before rank 1 was killed: SIGTERM reached rank 0 after that kill."""
+    alive = [
+        ProcessState(source="process", rank=rank, pid=100 + rank, node="n", at=at, boot_id="b", state="S")
+        for rank, instants in ((0, (80.0, 90.0)), (1, (80.0, 90.0, 130.0)))
+        for at in instants
+    ]
+    ends = [ended(1, 152.0, signal=9), *([ended(0, 152.3, **end)] if end else [])]
+
+    findings = judged([*alive, *(msgspec.structs.replace(one, node="n") for one in ends)], nodes={0: "n", 1: "n"})
+    assert [named(one) for one in findings if one.suspects] == found
+
+
 @pytest.mark.parametrize(("counted", "found"), [(1, ["host_oom"]), (0, [])])
 def test_a_kill_for_memory_is_no_clean_up(counted: int, found: list[str]) -> None:
     """One rank was gone for half a minute, as if its launcher had killed the other; but the kernel says that it did that."""
