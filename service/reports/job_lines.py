@@ -19,6 +19,8 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
     allowed, p99 = progress["allowed_seconds"], progress["p99_seconds"]
     if progress["ended_at"] is not None:
         said = f"Its processes have ended, the last at {moment(rfc3339(progress['ended_at']))}."
+    elif allowed is None and progress["is_outdated"]:
+        said = "There is no bound on its silence yet: its first steps have just been reported."
     elif allowed is None:
         said = "There is no bound on its silence: it reports no steps."
     else:
