@@ -136,7 +136,7 @@ class Membership:
     def waiting(self, whom: str) -> None:
         """Say that this process waits: for a role ("reward"), an instance ("trainer 0"), "queue:NAME" or "host:port"."""
         if self._doing.waiting_for != whom:
-            self._doing.waiting_at, self._doing.waiting_for = time.monotonic(), whom
+            self._doing.wait(whom)
             self._changed.set()
 
     def working(self) -> None:
@@ -205,6 +205,7 @@ class Membership:
                     self._ended.set()
                     self._lost(self._why)
                     return
+                self._doing.plain = self._doing.plain or refused.kind == "invalid"
                 pause.take(self._ended, refused.retry_seconds)
             except OSError:
                 pause.take(self._ended)
@@ -221,15 +222,31 @@ class _Doing:
     phase_at: float = field(default_factory=time.monotonic)
     waiting_for: str = ""
     waiting_at: float = 0.0
+    worked: tuple[float, float] = field(
+        default_factory=lambda: (0.0, time.monotonic())
+    )  # until the wait, and since then
+    waits: bool = False  # it has said so: else its work cannot be told from its waits
+    plain: bool = False  # an older service refuses what it does not know
     token_at: float | None = None
     step_at: float | None = None
     counts: dict[str, int] = field(default_factory=dict)
+
+    def wait(self, whom: str) -> None:
+        now = time.monotonic()
+        if not self.waiting_for:
+            self.worked, self.waits = (self.worked[0] + now - self.worked[1], now), True
+        elif not whom:
+            self.worked = self.worked[0], now
+        self.waiting_at, self.waiting_for = now, whom
 
     def said(self) -> dict[str, Any]:
         now, whom = time.monotonic(), self.waiting_for
         ages = {"phase_seconds": self.phase_at, "token_seconds": self.token_at, "step_seconds": self.step_at}
         ages["waiting_seconds"] = self.waiting_at if whom else None
         since = {name: round(now - at, 3) for name, at in ages.items() if at is not None}
+        if self.waits and not self.plain:
+            done, working_at = self.worked
+            since["worked_seconds"] = round(done + (0.0 if whom else max(0.0, now - working_at)), 3)
         return {"waiting_for": whom, **since, **{COUNTS[name]: count for name, count in self.counts.items()}}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from analyzers.model.role_paces import Pace, add_pace
 from collectors.records import DIRECTORY, RoleState
 from collectors.records.role_states import RoleStanding
 
@@ -110,6 +111,7 @@ class Instance:
     spoke_at: float = 0.0  # the newest reading that states a phase or a wait
     source: str = ""  # of the newest reading
     marks: list[Mark] = field(default_factory=list)
+    paces: list[Pace] = field(default_factory=list)
     origins: dict[str, tuple[bool, float]] = field(default_factory=dict)  # number → whether it says it itself, and when
     newest: dict[str, float] = field(default_factory=dict)  # source → its newest reading
 
@@ -191,6 +193,8 @@ class Instance:
             self.last_token_at = record.last_token_at
         if record.steps_total is not None and self._counts("steps", record, at):
             self.steps = _counted(self.steps, record.steps_total, at, had)
+        if record.worked_seconds is not None and record.steps_total is not None:
+            add_pace(self.paces, Pace(at, record.steps_total, record.worked_seconds))
         done = self.tokens or self.steps
         if done is None or record.requests_running is None:
             return

@@ -6,12 +6,13 @@ another, or has nothing to do, is no suspect: the end of its chain of waits may 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.role_instances import Count, Instance, Seat, Speed, alike, serving, speed_of
 from analyzers.model.role_look import Look, Stall
+from analyzers.model.role_paces import slower_than_before
 from analyzers.model.role_silence import ENDED, NOT_SEEN, STOPPED, Seen, renamed
 from analyzers.model.role_transfers import held_up
 
@@ -218,6 +219,15 @@ class _Search(Look):
             speeds = {one.seat: speed for one in every if (speed := speed_of(one, self.now - seconds)) is not None}
             found = [stall for one in every if (stall := self._slower(one, speeds, seconds)) is not None]
             yield from found if len(found) < 2 or 2 * len(found) < len(speeds) else [self._of_role(found)]
+            if self.rules.kind(role) == "trainer":  # of others the work of a step varies with what they are asked
+                yield from self._slowed(every, seconds)
+
+    def _slowed(self, every: Sequence[Instance], seconds: float) -> Iterator[Stall]:
+        paces = {one.seat: one.paces for one in every if self.fresh(one.seen_at)}
+        for seat, change in slower_than_before(paces, seconds, self.bounds.slow_factor):
+            one, beside = self.instances[seat], f"{change.peers} others of its role do not"
+            why = f"a step takes it {change.times:.1f} times as long by itself as before, and {beside}"
+            yield self.stall("role_slow", one, change.at, 0.6 + 0.1 * bool(self.waits.behind.get(seat)), why)
 
     def _works_on(self, one: Instance, seconds: float) -> bool:
         count = one.tokens or one.steps

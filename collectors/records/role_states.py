@@ -30,6 +30,7 @@ class RoleState(Record, frozen=True, kw_only=True, tag="role_state"):
     queue_depth: Count | None = None  # of the queue that it holds
     steps_total: Count | None = None  # finished since it started: steps of a trainer, calls of an environment, samples
     last_step_at: Instant | None = None
+    worked_seconds: Real | None = None  # since it started, in which it waited for no other
     renewed_at: Instant | None = None  # its last heartbeat that was heard
     lease_seconds: Real | None = None  # it renews within a third of it
     answers: bool | None = None  # whether its health endpoint does

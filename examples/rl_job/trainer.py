@@ -90,7 +90,9 @@ class Trainer:
 
     def _commit(self) -> None:
         done = {"do": "commit", "step": self.step - 1, "rank": self._rank, "fingerprint": fingerprint(self._policy)}
+        self._me.waiting("controller")
         self._ask(done)
+        self._me.working()
 
     def _publish(self) -> None:
         if self._rank == 0:
@@ -104,7 +106,9 @@ class Trainer:
             state = {"step": self.step, "policy": flat(self._policy), "optimizer": self._optimizer.state_dict()}
             torch.save(state, temporary)
             temporary.replace(self._checkpoint)
+        self._me.waiting("trainer")
         dist.barrier()
+        self._me.working()
 
     def _load(self) -> int:
         if not self._checkpoint.exists():

@@ -37,6 +37,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     last_token_at: Annotated[float | None, doc("When it generated the newest.")] = None
     steps_total: Annotated[int | None, doc("Steps, calls or samples that it has finished.")] = None
     last_step_at: Annotated[float | None, doc("When it finished the newest.")] = None
+    worked_seconds: Annotated[float | None, doc("Seconds in which it waited for nothing.")] = None
     requests_running: Annotated[int | None, doc("Requests that it works on.")] = None
     requests_waiting: Annotated[int | None, doc("Requests that wait for it.")] = None
     queue_depth: Annotated[int | None, doc("What is in the queue that it holds.")] = None

@@ -114,7 +114,8 @@ def reading(job: str, slot: Slot, at: float) -> RoleState:
         weights=slot.weights, waiting_for=does.waiting_for or None, waiting_since=does.waiting_since,
         requests_running=does.requests_running, requests_waiting=does.requests_waiting, tokens_total=does.tokens_total,
         last_token_at=does.last_token_at, queue_depth=does.queue_depth, steps_total=does.steps_total,
-        last_step_at=does.last_step_at, renewed_at=slot.renewed_at, lease_seconds=slot.lease_seconds, state=slot.state,
+        last_step_at=does.last_step_at, worked_seconds=does.worked_seconds, renewed_at=slot.renewed_at,
+        lease_seconds=slot.lease_seconds, state=slot.state,
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ With ``--recovered`` Faulthound alone restarts the role, by a policy, the signed
 the verdict's role was restarted and nothing else, *cured* was said, and not before work of the new instance was seen; the job
 goes on and its journal has lost and repeated nothing (docs/measured/role_recoveries.json).
 
-    python -m tests.acceptance.role_faults [--smallest] [--runs 3] [--healthy-minutes 20] [--only TEXT] [--again] [--recovered]
-        [--ray-python PYTHON]
+    python -m tests.acceptance.role_faults [--smallest] [--runs 3] [--healthy-minutes 20] [--healthy-jobs 1] [--only TEXT]
+        [--again] [--recovered] [--ray-python PYTHON]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -125,28 +125,36 @@ def judged(
     }  # fmt: skip
 
 
-def healthy(minutes: float, site: Site, folder: Path) -> dict[str, Any]:
-    """Let a job train for so long, with a call of the tool that takes minutes again and again."""
-    name = "rl-healthy"
-    with (
-        closing(RunningRl(name, folder / name, site, TOOL_SECONDS)) as job,
-        httpx.Client(base_url=site.url, timeout=60) as client,
-    ):
-        wait_until_trained(job, site)
-        began, tails = time.monotonic(), 0
+def healthy(minutes: float, count: int, site: Site, folder: Path) -> list[dict[str, Any]]:
+    """Let jobs train beside each other for so long, each with a call of the tool that takes minutes again and again."""
+    with ExitStack() as open_jobs, httpx.Client(base_url=site.url, timeout=60) as client:
+        jobs = list[RunningRl]()
+        for number in range(count):
+            name = f"rl-healthy-{number}"
+            jobs.append(open_jobs.enter_context(closing(RunningRl(name, folder / name, site, TOOL_SECONDS))))
+        for job in jobs:
+            wait_until_trained(job, site)
+        tails, began = 0, time.monotonic()
         while time.monotonic() < began + 60.0 * minutes:
-            job.begin(HEALTHY)
+            for job in jobs:
+                job.begin(HEALTHY)
             tails += 1
             until = time.monotonic() + TAIL_SECONDS
             while time.monotonic() < until + BETWEEN_SECONDS:
-                if time.monotonic() > until:
-                    job.end(HEALTHY)
-                job.settle()
+                for job in jobs:
+                    if time.monotonic() > until:
+                        job.end(HEALTHY)
+                    job.settle()
                 time.sleep(1.0)
-        incidents = client.get("/v1/incidents", params={"job": name}).json()["items"]
-        row = judged(HEALTHY, versions(client, name), proposals(client, name), 0.0)
-        texts = [[one["kind"], one["closed_because"]] for one in incidents]
-        return row | {"minutes": minutes, "tails": tails, "steps": job.steps, "incidents": texts}
+        took = round((time.monotonic() - began) / 60.0, 1)
+        return [calm_row(job, client) | {"minutes": took, "tails": tails, "steps": job.steps} for job in jobs]
+
+
+def calm_row(job: RunningRl, client: httpx.Client) -> dict[str, Any]:
+    """Return what was named and proposed for a healthy job, and its incidents."""
+    incidents = client.get("/v1/incidents", params={"job": job.name}).json()["items"]
+    row = judged(HEALTHY, versions(client, job.name), proposals(client, job.name), 0.0)
+    return row | {"job": job.name, "incidents": [[one["kind"], one["closed_because"]] for one in incidents]}
 
 
 def totals(rows: list[dict[str, Any]], calm: list[dict[str, Any]]) -> dict[str, Any]:
@@ -181,6 +189,7 @@ def main() -> int:
     parser.add_argument("--smallest", action="store_true", help="one fault, written to out/")
     parser.add_argument("--runs", type=int, default=RUNS, help="of each fault")
     parser.add_argument("--healthy-minutes", type=float, default=20.0)
+    parser.add_argument("--healthy-jobs", type=int, default=1, help="beside each other")
     parser.add_argument("--only", default="", help="faults whose names have this text, or `healthy`")
     parser.add_argument("--again", action="store_true", help="play all anew")
     parser.add_argument("--recovered", action="store_true", help="with restarts by Faulthound alone")
@@ -221,8 +230,8 @@ def main() -> int:
             print(json.dumps(rows[-1]), flush=True)
             keep()
         if options.only in ("", "healthy") and not options.smallest and not calm and not options.recovered:
-            calm.append(healthy(options.healthy_minutes, site, Path(temporary)))
-            print(json.dumps(calm[-1]), flush=True)
+            calm += healthy(options.healthy_minutes, options.healthy_jobs, site, Path(temporary))
+            print(json.dumps(calm), flush=True)
             keep()
     if options.recovered:
         print(json.dumps(recoveries(rows), indent=1))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,4 +134,42 @@ def test_what_it_does_is_reported(client: Client) -> None:
     assert shown["version"] < 20
     me.working()
     client.eventually("/v1/jobs/rl/math/roles", lambda page: page["items"][0]["activity"]["waiting_for"] == "")
+    me.leave()
+
+
+def test_the_seconds_between_waits_are_its_work() -> None:
+    """They count on while it works, rest while it waits for one or another, and are not said of one that names no wait."""
+    doing = roles._Doing()
+    assert "worked_seconds" not in doing.said()
+    doing.wait("queue:experience")
+    assert (first := doing.said()["worked_seconds"]) < 0.1
+    doing.wait("trainer")
+    time.sleep(0.2)
+    assert doing.said()["worked_seconds"] == first
+    doing.wait("")
+    time.sleep(0.2)
+    assert doing.said()["worked_seconds"] >= first + 0.2
+    doing.wait("reward")
+    assert doing.said()["worked_seconds"] >= first + 0.2
+
+
+def test_a_service_that_does_not_know_the_work_hears_the_rest(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older one refuses a field that it does not know: the instance goes on without it, and keeps its place."""
+    refused = threading.Event()
+    call = roles.Service.call
+
+    def older(service: roles.Service, method: str, path: str = "", body: Any = None, wait: float = 0.0) -> Any:
+        if "worked_seconds" in (body or {}).get("activity", {}):
+            refused.set()
+            raise roles.Refused(422, "invalid", "activity.worked_seconds: extra inputs are not permitted", None)
+        return call(service, method, path, body, wait)
+
+    monkeypatch.setattr(roles.Service, "call", older)
+    me = roles.join("trainer", "0", service=of(client), lease_seconds=3.0)
+    me.waiting("trainer")
+    shown = client.eventually(
+        "/v1/jobs/rl/math/roles", lambda page: page["items"][0]["activity"]["waiting_for"] == "trainer"
+    )
+    assert refused.is_set()
+    assert shown["items"][0]["activity"]["worked_seconds"] is None
     me.leave()

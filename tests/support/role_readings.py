@@ -67,13 +67,15 @@ def scene(changes: Mapping[tuple[str, str], Mapping[str, Any]] | None = None) ->
     return [one for (role, name), how in every.items() if how is not None for one in readings(role, name, **how)]
 
 
-def stalls(records: Iterable[RoleState], seen: Mapping[tuple[str, str], Seen] | None = None) -> list[Stall]:
-    """Return what holds the job up at the end."""
-    return stalled(fold(records), END, rules(), seen)
+def stalls(
+    records: Iterable[RoleState], seen: Mapping[tuple[str, str], Seen] | None = None, at: float = END
+) -> list[Stall]:
+    """Return what holds the job up at an instant, the end."""
+    return stalled(fold(records), at, rules(), seen)
 
 
 def named(
-    records: Iterable[RoleState], seen: Mapping[tuple[str, str], Seen] | None = None
+    records: Iterable[RoleState], seen: Mapping[tuple[str, str], Seen] | None = None, at: float = END
 ) -> list[tuple[str, str, str]]:
     """Return fault class, role and instance of each."""
-    return [(one.fault_class, one.role, one.instance) for one in stalls(records, seen)]
+    return [(one.fault_class, one.role, one.instance) for one in stalls(records, seen, at)]

@@ -63,6 +63,7 @@ class ActivityRequest(fields.Body):
     token_seconds: Age | None = Field(None, description="How long ago it generated the newest.")
     steps_total: Total | None = Field(None, description="Steps, calls or samples that it has finished.")
     step_seconds: Age | None = Field(None, description="How long ago it finished the newest.")
+    worked_seconds: Age | None = Field(None, description="Seconds in which it waited for nothing, since it started.")
     requests_running: Total | None = Field(None, description="Requests that it works on.")
     requests_waiting: Total | None = Field(None, description="Requests that wait for it.")
     queue_depth: Total | None = Field(None, description="What is in the queue that it holds.")
@@ -77,8 +78,8 @@ class ActivityRequest(fields.Body):
             phase_since=instant(self.phase_seconds), waiting_for=self.waiting_for,
             waiting_since=instant(self.waiting_seconds or 0.0) if self.waiting_for else None,
             tokens_total=self.tokens_total, last_token_at=instant(self.token_seconds), steps_total=self.steps_total,
-            last_step_at=instant(self.step_seconds), requests_running=self.requests_running,
-            requests_waiting=self.requests_waiting, queue_depth=self.queue_depth,
+            last_step_at=instant(self.step_seconds), worked_seconds=self.worked_seconds,
+            requests_running=self.requests_running, requests_waiting=self.requests_waiting, queue_depth=self.queue_depth,
         )  # fmt: skip
 
 
