@@ -32,11 +32,11 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Since when a step takes how many times as long, and how many peers did not change with it."""
+    """Since when a step takes how many times as long, and how many times as long the peer that changed most with it."""
 
     at: float
     times: float
-    peers: int = 0
+    beside: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def slower_than_before(
         peers = [_times(other, change.at) for name, other in spans.items() if name != seat]
         known = [times for times in peers if times is not None]
         if 2 * len(known) > len(peers) and all(times * factor <= change.times for times in known):
-            yield seat, Change(change.at, change.times, len(known))
+            yield seat, Change(change.at, change.times, max(known))
 
 
 def _spans(paces: Sequence[Pace]) -> list[_Span]:

@@ -225,8 +225,9 @@ class _Search(Look):
     def _slowed(self, every: Sequence[Instance], seconds: float) -> Iterator[Stall]:
         paces = {one.seat: one.paces for one in every if self.fresh(one.seen_at)}
         for seat, change in slower_than_before(paces, seconds, self.bounds.slow_factor):
-            one, beside = self.instances[seat], f"{change.peers} others of its role do not"
-            why = f"a step takes it {change.times:.1f} times as long by itself as before, and {beside}"
+            one = self.instances[seat]
+            beside = f"and its peers at most {change.beside:.1f} times"
+            why = f"it works {change.times:.1f} times as long at a step as before, {beside}"
             yield self.stall("role_slow", one, change.at, 0.6 + 0.1 * bool(self.waits.behind.get(seat)), why)
 
     def _works_on(self, one: Instance, seconds: float) -> bool:

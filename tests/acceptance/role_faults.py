@@ -1,6 +1,7 @@
 """Real faults of roles in the example of reinforcement learning: which role and machine is named, after how long, and what else.
 
 A service, and an agent a node, at their usual settings; a new job a run; nothing restarts a process, so that the fault stays.
+With ``--ray-python`` the job's processes are actors of Ray, and the faults those that do not end one.
 Right is: a verdict names the faulty instance's role, and no node but its own; nothing is proposed for another. The control is
 silence of the whole job: the first second after which nothing of it moves any more. Healthy runs have calls of the tool that
 take minutes and a weight sync a step: no verdict may name a node, and nothing may be proposed. What is finished is kept, and a
@@ -31,7 +32,7 @@ import httpx
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.rl.recovering import allowed, recovered, recovering
 from tests.support.rl.rl_faults import FAULTS, HEALTHY, RlFault
-from tests.support.rl.running_rl import NODES, RunningRl, logs, node_of
+from tests.support.rl.running_rl import NODES, RayRl, RunningRl, logs, node_of
 from tests.support.soak.site import Site, running
 
 RUNS = 3
@@ -71,11 +72,11 @@ def proposals(client: httpx.Client, job: str) -> list[dict[str, Any]]:
     return [one for one in client.get("/v1/remediations").json()["items"] if one["job"] == job]
 
 
-def played(fault: RlFault, number: int, site: Site, folder: Path) -> dict[str, Any]:
+def played(fault: RlFault, number: int, site: Site, folder: Path, ray_python: str | None) -> dict[str, Any]:
     """Play one fault; return what was named and proposed."""
     name = f"rl-{fault.name.replace(' ', '-')}-{number}".lower()
     with (
-        closing(RunningRl(name, folder / name, site, TOOL_SECONDS)) as job,
+        closing(launched(name, folder / name, site, ray_python)) as job,
         httpx.Client(base_url=site.url, timeout=60) as client,
     ):
         wait_until_trained(job, site)
@@ -95,10 +96,18 @@ def played(fault: RlFault, number: int, site: Site, folder: Path) -> dict[str, A
             time.sleep(1.0)
         silent = time.monotonic() - moved_at > SETTLED_SECONDS
         return judged(fault, versions(client, name), proposals(client, name), began_at) | {
-            "run": number, "job": name, "steps_before": steps, "incidents_before": before,
+            "run": number, "job": name, "launcher": "ray" if ray_python else "processes",
+            "steps_before": steps, "incidents_before": before,
             "seconds_until_named": None if named_at is None else round(named_at - began, 1),
             "seconds_until_all_silent": round(moved_at - began, 1) if silent else None,
         }  # fmt: skip
+
+
+def launched(name: str, folder: Path, site: Site, ray_python: str | None) -> RunningRl:
+    """Start the job as plain processes, or as actors of Ray."""
+    if ray_python is None:
+        return RunningRl(name, folder, site, TOOL_SECONDS)
+    return RayRl(name, folder, site, TOOL_SECONDS, ray_python)
 
 
 def judged(
@@ -173,6 +182,14 @@ def totals(rows: list[dict[str, Any]], calm: list[dict[str, Any]]) -> dict[str, 
     }
 
 
+def by_commit(rows: list[dict[str, Any]], calm: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the counts of what each commit played."""
+    return {
+        commit: totals(*([row for row in of if row["commit"] == commit] for of in (rows, calm)))
+        for commit in dict.fromkeys(row["commit"] for row in (*rows, *calm))
+    }
+
+
 def recoveries(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return how many recovered as they should, and the median seconds from the fault to each stage."""
     stages = dict.fromkeys(name for row in rows for name in row["seconds"])
@@ -193,23 +210,32 @@ def main() -> int:
     parser.add_argument("--only", default="", help="faults whose names have this text, or `healthy`")
     parser.add_argument("--again", action="store_true", help="play all anew")
     parser.add_argument("--recovered", action="store_true", help="with restarts by Faulthound alone")
-    parser.add_argument("--ray-python", help="with --recovered: as actors of Ray, by a Python that has it")
+    parser.add_argument("--ray-python", help="as actors of Ray, by a Python that has it")
     options = parser.parse_args()
     name = "role_recoveries.json" if options.recovered else "role_faults.json"
     form = "ray" if options.ray_python else "processes"
     target = REPOSITORY / ("out" if options.smallest else "docs/measured") / name
     kept = json.loads(target.read_text()) if target.exists() and not (options.again or options.smallest) else {}
     rows, calm = kept.get("rows", []), kept.get("healthy", [])
+    for row in (*rows, *calm):
+        row.setdefault("commit", kept["commit"])
     faults = [one for one in FAULTS if not options.recovered or one.how != "slow"]  # which a restart does not cure
+    if options.ray_python and not options.recovered:
+        faults = [one for one in faults if one.stays]  # Ray starts at once what has ended
     chosen = faults[:1] if options.smallest else [one for one in faults if options.only in one.name]
     wanted = [(fault, number) for number in range(1 if options.smallest else options.runs) for fault in chosen]
-    done = {(row["fault"], row["run"]) for row in rows if row.get("launcher", form) == form}
+    done = {(row["fault"], row["run"]) for row in rows if row.get("launcher", "processes") == form}
     command = " ".join(["python -m tests.acceptance.role_faults", *sys.argv[1:]])
 
     def keep() -> None:
         target.parent.mkdir(exist_ok=True)
-        said = recoveries(rows) if options.recovered else totals(rows, calm)
-        found = provenance(command) | said | {"rows": rows} | ({} if options.recovered else {"healthy": calm})
+        found = provenance(command)
+        for row in (*rows, *calm):
+            row.setdefault("commit", found["commit"])
+        if options.recovered:
+            found |= recoveries(rows) | {"rows": rows}
+        else:
+            found |= totals(rows, calm) | {"by_commit": by_commit(rows, calm), "rows": rows, "healthy": calm}
         target.write_text(json.dumps(found, indent=1).replace(f"{REPOSITORY}/", "") + "\n")
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exit that still ends what was started
@@ -226,7 +252,7 @@ def main() -> int:
                 started = recovering(form, site, TOOL_SECONDS, options.ray_python)
                 rows.append(recovered(fault, number, site, Path(temporary), wait_until_trained, started))
             else:
-                rows.append(played(fault, number, site, Path(temporary)))
+                rows.append(played(fault, number, site, Path(temporary), options.ray_python))
             print(json.dumps(rows[-1]), flush=True)
             keep()
         if options.only in ("", "healthy") and not options.smallest and not calm and not options.recovered:

@@ -21,6 +21,11 @@ class RlFault:
         how = signal.Signals(self.how).name if isinstance(self.how, int) else self.how
         return f"{self.role} {self.instance} {how}"
 
+    @property
+    def stays(self) -> bool:
+        """Whether the process lives on with it, so that a launcher that restarts what has ended does nothing."""
+        return self.how not in (signal.SIGKILL, "raise", "memory")
+
 
 KILL, STOP = int(signal.SIGKILL), int(signal.SIGSTOP)
 FAULTS = (
