@@ -5,8 +5,7 @@
     me.phase("generate"); me.weights(7)
     me.waiting("reward"); me.working(); me.progress(tokens=9_000, running=3)   # optional: what it waits for, how far it is
     peers = faulthound_roles.watch()                                           # the directory, kept up to date
-    peers.get("trainer", "0").endpoints["weights"]
-    peers.accepts("rollout", "3", epoch)                                       # whether to take what an instance sends
+    peers.get("trainer", "0").endpoints["weights"]; peers.accepts("rollout", "3", epoch)  # whether to take what it sends
 
 ``FAULTHOUND_SERVICE``, ``FAULTHOUND_JOB``, ``FAULTHOUND_ATTEMPT``, ``FAULTHOUND_TOKEN`` or ``FAULTHOUND_TOKEN_FILE``, and
 ``FAULTHOUND_CA_FILE`` say where to and as whom. While the service is away the last known directory holds, and no instance is
@@ -44,7 +43,6 @@ COUNTS = {
     "tokens": "tokens_total", "steps": "steps_total", "running": "requests_running", "waiting": "requests_waiting",
     "queue": "queue_depth",
 }  # fmt: skip
-
 _JITTER = Random()  # noqa: S311 (no secret)
 
 
@@ -205,7 +203,7 @@ class Membership:
                     self._ended.set()
                     self._lost(self._why)
                     return
-                self._doing.plain = self._doing.plain or refused.kind == "invalid"
+                self._doing.plain |= refused.kind == "invalid"
                 pause.take(self._ended, refused.retry_seconds)
             except OSError:
                 pause.take(self._ended)
@@ -222,31 +220,24 @@ class _Doing:
     phase_at: float = field(default_factory=time.monotonic)
     waiting_for: str = ""
     waiting_at: float = 0.0
-    worked: tuple[float, float] = field(
-        default_factory=lambda: (0.0, time.monotonic())
-    )  # until the wait, and since then
-    waits: bool = False  # it has said so: else its work cannot be told from its waits
+    worked: tuple[float, float] = field(default_factory=lambda: (0.0, time.monotonic()))  # seconds, until when
     plain: bool = False  # an older service refuses what it does not know
     token_at: float | None = None
     step_at: float | None = None
     counts: dict[str, int] = field(default_factory=dict)
 
     def wait(self, whom: str) -> None:
-        now = time.monotonic()
-        if not self.waiting_for:
-            self.worked, self.waits = (self.worked[0] + now - self.worked[1], now), True
-        elif not whom:
-            self.worked = self.worked[0], now
+        now, (done, at) = time.monotonic(), self.worked
+        self.worked = done + (0.0 if self.waiting_for else now - at), now
         self.waiting_at, self.waiting_for = now, whom
 
     def said(self) -> dict[str, Any]:
         now, whom = time.monotonic(), self.waiting_for
-        ages = {"phase_seconds": self.phase_at, "token_seconds": self.token_at, "step_seconds": self.step_at}
-        ages["waiting_seconds"] = self.waiting_at if whom else None
+        ages = {"phase_seconds": self.phase_at, "token_seconds": self.token_at, "step_seconds": self.step_at,
+                "waiting_seconds": self.waiting_at if whom else None}  # fmt: skip
         since = {name: round(now - at, 3) for name, at in ages.items() if at is not None}
-        if self.waits and not self.plain:
-            done, working_at = self.worked
-            since["worked_seconds"] = round(done + (0.0 if whom else max(0.0, now - working_at)), 3)
+        if self.waiting_at and not self.plain:  # without waits its work is not known
+            since["worked_seconds"] = round(self.worked[0] + (0.0 if whom else now - self.worked[1]), 3)
         return {"waiting_for": whom, **since, **{COUNTS[name]: count for name, count in self.counts.items()}}
 
 
@@ -331,15 +322,9 @@ class Directory:
 
 
 def join(
-    role: str,
-    instance: str,
-    endpoints: Mapping[str, str] | None = None,
-    *,
-    service: Service | None = None,
-    seconds: float | None = None,
-    lost: Callable[[str], None] | None = None,
-    **said: Any,
-) -> Membership:
+    role: str, instance: str, endpoints: Mapping[str, str] | None = None, *, service: Service | None = None,
+    seconds: float | None = None, lost: Callable[[str], None] | None = None, **said: Any,
+) -> Membership:  # fmt: skip
     """Register this process as an instance of a role, and renew that in the background.
 
     It waits for the service, and for the end of the lease of a former holder, for so many seconds; None: for ever. ``lost`` is
@@ -355,7 +340,7 @@ def join(
     deadline = None if seconds is None else time.monotonic() + seconds
     pause, why = _Pause(), "no answer yet"
     while deadline is None or time.monotonic() < deadline:
-        retry: float | None = None
+        retry = None
         try:
             return Membership(service, asked, service.call("PUT", "", asked), lost or _report)
         except Refused as refused:
@@ -408,8 +393,7 @@ _OWN: dict[int, str] = {}  # a forked child is another process
 
 
 def _process() -> str:
-    pid = os.getpid()
-    return _OWN.setdefault(pid, f"{socket.gethostname()}:{pid}:{secrets.token_hex(8)}")
+    return _OWN.setdefault(pid := os.getpid(), f"{socket.gethostname()}:{pid}:{secrets.token_hex(8)}")
 
 
 def _report(why: str) -> None:
