@@ -61,7 +61,7 @@ def slower_than_before(
 ) -> Iterator[tuple[_Seat, Change]]:
     """Yield who has worked ``factor`` times as long at a step as before for so many ``seconds``, while no peer changed so.
 
-    ``paces``: of the instances of one role. Nobody is named without a past, or where no peer shows that the work is the same.
+    ``paces``: of the instances of one role. None is named without a past, or where no peer shows that the work is the same.
     """
     spans = {seat: _spans(of) for seat, of in paces.items()}
     for seat, own in spans.items():
