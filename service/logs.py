@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
@@ -20,6 +21,13 @@ def _printable(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> M
     }
 
 
+def _traceback(to: TextIO, failed: structlog.typing.ExcInfo) -> None:
+    """Write a traceback; what an exception says is a sender's words too."""
+    written = io.StringIO()
+    structlog.dev.plain_traceback(written, failed)
+    to.write(printable(written.getvalue()))
+
+
 def write_logs(settings: Settings) -> None:
     """Send our log and the libraries' to stderr in one form; raise ``ValueError`` for an unknown level."""
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
@@ -33,7 +41,7 @@ def write_logs(settings: Settings) -> None:
     last: Any = (
         structlog.processors.JSONRenderer()
         if settings.log_json
-        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+        else structlog.dev.ConsoleRenderer(colors=False, exception_formatter=_traceback)
     )
     structlog.configure(
         [*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

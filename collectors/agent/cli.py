@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    write_logs(options.log_level.upper())
     try:
         # These files are for the owner of a job, who may not read the agent's settings and needs none of them.
         settings = (
@@ -102,6 +102,23 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return code
+
+
+class _Formatter(logging.Formatter):
+    """Names and errors, those of tracebacks too, are of processes, and steer no terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record, its unprintable characters as escapes."""
+        from collectors.records.printable import printable
+
+        return printable(super().format(record))
+
+
+def write_logs(level: str) -> None:
+    """Send the log to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def _fail(text: str, code: int) -> int:

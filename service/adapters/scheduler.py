@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from analyzers.remediation.types import CLAIMED
+from collectors.records.printable import printable
 from service.adapters.claims import ClaimLost, HeldClaim
 from service.adapters.role_names import directory
 from service.client import RequestRefused, Say, ServicePatience, Unreachable, resource
@@ -219,7 +220,8 @@ class ClaimLoop:
             commands = [] if work.problem else self._commands(work, found["task"])
             lines += [shlex.join(command) for command in commands]
             lines += [f"# not done: {work.problem}"] if work.problem else []
-        return lines or ["# nothing can be claimed now"]
+        # Of a job's name no part becomes a line, and so a command, of its own.
+        return [printable(line).replace("\n", "\\n") for line in lines] or ["# nothing can be claimed now"]
 
     def _claimable(self) -> Iterator[Remediation]:
         for found in list(self._connection.all("/v1/remediations", claimable="true")):

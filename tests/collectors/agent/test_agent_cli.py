@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from collectors.agent import cli
 from collectors.agent import settings as agent_settings
 from collectors.agent.once import as_text
 from collectors.agent.settings import KEYS, Misconfigured, Settings, load
@@ -357,3 +360,18 @@ def test_the_agents_children_load_no_openssl(process: str, also: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_the_agents_log_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an exception says may be a process's words: in the agent's log they steer no terminal."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    cli.write_logs("INFO")
+    try:
+        raise ValueError("\x1b[2J\u202e")
+    except ValueError:
+        logging.getLogger("faulthound.agent").exception("round_failed")
+
+    assert "ValueError: \\x1b[2J\\u202e" in stream.getvalue()
+    assert not set(stream.getvalue()) & set("\x1b\u202e")

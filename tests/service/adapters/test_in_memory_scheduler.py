@@ -135,3 +135,14 @@ def test_it_stops_when_its_lease_is_lost(shop: Shop, connection: Connection, mon
     assert scheduler.drained == set()
     assert "is given up" in heard.notes[-1]
     assert shop.one(id)["status"] == "failed"
+
+
+def test_a_jobs_name_makes_no_line_of_a_dry_run(shop: Shop, connection: Connection) -> None:
+    """What is printed may be pasted into a shell: a sender's line end begins no command, and its escapes steer no terminal."""
+    shop.propose("far\nreboot\x1b[2J\u202e", ["tpu7"], ran_on=["tpu7", "tpu8"])
+
+    shown = "\n".join(ClaimLoop(connection, InMemory(), Heard().note).dry_run())
+
+    assert "of far\\nreboot" in shown
+    assert not any(line.startswith("reboot") for line in shown.splitlines())
+    assert not set(shown) & set("\x1b\u202e")

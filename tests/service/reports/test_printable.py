@@ -159,3 +159,23 @@ def test_a_log_line_is_one_line_and_harmless(monkeypatch: pytest.MonkeyPatch) ->
     assert len(lines) == 2
     assert all(map(harmless, lines))
     assert all("\\u202e" in line for line in lines)
+
+
+def test_a_traceback_in_the_log_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an exception says may be a sender's words, in the log of the service and in that of a library."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    write_logs(Settings())
+    try:
+        raise ValueError(SEEN)
+    except ValueError:
+        structlog.get_logger().exception("failed")
+        logging.getLogger("other").exception("failed")
+    finally:
+        structlog.reset_defaults()
+        logging.basicConfig(force=True)
+
+    shown = stream.getvalue()
+    assert shown.count("Traceback") == 2
+    assert shown.count("\\u202e") >= 2
+    assert harmless(shown)
