@@ -49,7 +49,8 @@ UNSEEN_AT, MOST_GROUPS = 1024, 2048  # a byte a group: 1, it had collectives tha
 HEADER_BYTES, GROUPS_BYTES, NAMES_BYTES = 4096, 1 << 16, 1 << 16
 STEPS, TIMINGS, ENTRIES = 512, 512, 4096
 STEP = struct.Struct("<QqqQ")  # number, step, monotonic ns, number
-TIMING = struct.Struct("<QiiqqQ")  # number, name, 0, step, device ns, number
+TIMING = struct.Struct("<QiiqqQ")  # number, name, 1 if it is the host's, step, ns, number
+WAITED = "waited"  # the name of the host's one timing: how long a step was blocked in communication
 HASH = struct.Struct("<QqqqQ")  # number, step, monotonic ns, hash, number
 HASHES = 384
 HASHES_FROM = NAMES_BYTES - HASHES * HASH.size  # in the table of names, behind the names
@@ -239,11 +240,11 @@ class Ring:
         self.put(STEP_AT, step)
         self.put(STEPS_AT, number + 1)
 
-    def timing(self, name: int, step: int, nanoseconds: int) -> None:
-        """Note the device's time for a phase."""
+    def timing(self, name: int, step: int, nanoseconds: int, *, of_host: bool = False) -> None:
+        """Note the device's time for a phase, or the host's waits of a step."""
         number = next(self.timing_numbers)
         where = self.timings_offset + number % TIMINGS * TIMING.size
-        TIMING.pack_into(self.memory, where, number + 1, name, 0, step, nanoseconds, number + 1)
+        TIMING.pack_into(self.memory, where, number + 1, name, int(of_host), step, nanoseconds, number + 1)
         self.put(TIMINGS_AT, number + 1)
 
     def hash(self, step: int, ended_ns: int, value: int) -> None:
@@ -261,6 +262,71 @@ class _Group:
     def __init__(self, number: int, rank: int) -> None:
         self.number, self.rank, self.offset, self.expected = number, rank, 0, -1
         self.lanes: dict[tuple[str, int], list[int]] = {}  # (kind, peer) → [name, count]
+
+
+class _Waits:
+    """For how long each step's thread was blocked in communication: a step less that is the rank's own time.
+
+    In ``wait()``, and in what C++ waits for after a backward has computed: a callback that is queued before DDP's runs before
+    it. A step with collectives that were issued elsewhere unseen is left out, and all where ``wait()`` does not block.
+    """
+
+    def __init__(self) -> None:
+        self.blocks = True  # every group's ``wait()`` does, as gloo's
+        self.thread, self.blocked_ns = 0, 0
+        self.whole = False  # all that the step under way waited for was seen
+        self.called = 0  # sequence numbers that calls from Python took
+        self.unseen = 0  # that others took, when last looked at
+        self.in_backward = False  # C++ issued collectives in one
+        self.computed_ns = -1
+
+    def begin(self) -> tuple[int, int]:
+        """Return what ``end`` needs of a wait that begins."""
+        return time.monotonic_ns(), self.blocked_ns
+
+    def end(self, begun: tuple[int, int]) -> None:
+        """Count a wait, with those inside it once."""
+        if threading.get_ident() == self.thread:
+            self.blocked_ns = begun[1] + time.monotonic_ns() - begun[0]
+
+    def look(self, world: Any) -> bool:
+        """Return whether collectives were issued unseen since the last look."""
+        unseen: int = sum(group._get_sequence_number_for_group() for group in world._world.pg_map) - self.called
+        before, self.unseen = self.unseen, unseen
+        return before != unseen
+
+    def end_step(self, world: Any) -> int:
+        """Return how long the step was blocked in nanoseconds, -1 where that is not known, and begin the next."""
+        unseen, same = self.look(world), threading.get_ident() == self.thread
+        blocked = self.blocked_ns if self.whole and same and not unseen else -1
+        self.thread, self.blocked_ns, self.whole = threading.get_ident(), 0, self.blocks
+        return blocked
+
+    def begin_backward(self, world: Any, tensors: Any) -> Any:
+        """Have the instant noted at which the backward has computed; return the hook's handle, None for no hook."""
+        self.computed_ns = -1
+        if self.look(world):
+            self.whole = False
+        compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+        if not self.in_backward or not self.blocks or getattr(compiled, "compiled_autograd_enabled", False):
+            return None
+        root = tensors if hasattr(tensors, "register_hook") else next(iter(tensors))
+        engine = sys.modules["torch.autograd"].Variable._execution_engine
+        return root.register_hook(lambda _: _attempt(engine.queue_callback, self.computed))
+
+    def computed(self) -> None:
+        """Note that the backward has computed; what was queued after this waits."""
+        self.computed_ns = time.monotonic_ns()
+
+    def end_backward(self, world: Any, handle: Any) -> None:
+        """Count what C++ waited for."""
+        if handle is not None:
+            handle.remove()
+        if self.look(world):
+            self.in_backward = True
+            self.whole = self.whole and self.computed_ns >= 0
+            if self.computed_ns >= 0:
+                self.end((self.computed_ns, self.blocked_ns))
 
 
 class _Device:
@@ -368,6 +434,7 @@ class _Probe:
         self.ring: Ring | None = None
         self.device: _Device | None = None
         self.parameters: _Parameters | None = None
+        self.waits = _Waits()
         self.groups: dict[str, _Group] = {}
         self.pending: dict[int, tuple[Any, tuple[int, ...], Any]] = {}  # id of a Work → itself (weak), entries, event
         self.batch: list[int] | None = None
@@ -431,8 +498,9 @@ class _Probe:
         for each in [pg, *world._world.pg_map]:
             known = self.groups.get(each.group_name)
             if known is None or each is pg:
-                members = list(world.get_process_group_ranks(each))
-                number = ring.group(each.group_name, each.group_desc, str(world.get_backend(each)), members)
+                members, backend = list(world.get_process_group_ranks(each)), str(world.get_backend(each))
+                number = ring.group(each.group_name, each.group_desc, backend, members)
+                self.waits.blocks = self.waits.blocks and backend.endswith("gloo")
                 if known is None or known.number != number:
                     self.groups[each.group_name] = _Group(number, each.rank())
         self.known_groups = len(world._world.pg_map)
@@ -468,6 +536,7 @@ class _Probe:
         """Keep the call's Work, weakly, until it is left. Gloo's number counts sends and receives, its recorder does not."""
         group, index, before, p2p = token
         group.expected = pg._get_sequence_number_for_group()
+        self.waits.called += group.expected - before
         if p2p:
             group.offset += group.expected - before
         if self.batch is not None and len(self.batch) < ENTRIES:  # a batch without an end must not grow for ever
@@ -517,6 +586,9 @@ class _Probe:
                 self.left(key)
         if self.device is not None:
             self.device.read()
+        blocked_ns = self.waits.end_step(world)
+        if blocked_ns >= 0 and self.waits.blocks:
+            ring.timing(ring.name(WAITED), step, blocked_ns, of_host=True)
 
     def set_phase(self, phase: str) -> str:
         """Change the phase and return the one before."""
@@ -587,11 +659,14 @@ def _wrapped(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
 def _wrapped_wait(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def wait(self: Any, *arguments: Any, **named: Any) -> Any:
+        begun = _attempt(_probe.waits.begin)
         try:
             result = original(self, *arguments, **named)
         except BaseException:
             _attempt(_probe.left, id(self), failed=True)
             raise
+        if begun is not None:
+            _attempt(_probe.waits.end, begun)
         if id(self) in _probe.pending:
             _attempt(_probe.left, id(self))
         return result
@@ -651,10 +726,14 @@ def _hook_backward() -> None:
 
     @wraps(original)
     def backward(*arguments: Any, **named: Any) -> Any:
+        world = sys.modules.get("torch.distributed.distributed_c10d")
         before = _attempt(_probe.set_phase, "backward")
+        handle = _attempt(_probe.waits.begin_backward, world, arguments[0]) if world and arguments else None
         try:
             return original(*arguments, **named)
         finally:
+            if world:
+                _attempt(_probe.waits.end_backward, world, handle)
             _attempt(_probe.set_phase, before or "")
 
     autograd.backward = backward  # type: ignore[attr-defined]

@@ -65,7 +65,8 @@ def _slow(state: EngineState, incident: Incident) -> SlowLook | None:
     found = None if view is None else view.progress.slowdown or view.progress.slowdown_after(since)
     if view is None or found is None:
         return SlowLook(since=since, step=incident.last_step or 0)
-    measures = view.burdens.compare(found.since, state.now, found.before_seconds, found.seconds)
+    earlier = view.progress.slowdowns_before(found.since)
+    measures = view.burdens.compare(found.since, state.now, found.before_seconds, found.seconds, earlier)
     return SlowLook(
         since=found.since, step=found.step, before_seconds=found.before_seconds, seconds=found.seconds,
         measures=tuple(measures),

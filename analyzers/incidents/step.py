@@ -29,6 +29,7 @@ from analyzers.incidents.detectors import OF_AN_END, find_symptoms
 from analyzers.incidents.job_end import died_again, how_its_job_ended, next_run_at, stop_of, why_no_crash
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS
+from analyzers.incidents.job_views.step_pace import LEAST_SECONDS
 from analyzers.incidents.memory import (
     context_records,
     drop_incident,
@@ -188,7 +189,8 @@ def _look_at(
     since = state.settled.get(key, 0.0)
     ending = state.endings.get(view.job)
     since = since if incident is not None else max(since, befell_before(view))
-    shown = [one for one in find_symptoms(view, now) if one.at > since and not _is_announced(view, ending, one, now)]
+    found = (one for one in find_symptoms(view, now) if _is_new(one, since, now))
+    shown = [one for one in found if not _is_announced(view, ending, one, now)]
     if next_at is not None:
         shown = counting(view, shown, incident, next_at, now)
     hold_back(state, view, now)
@@ -214,6 +216,11 @@ def _look_at(
             yield from _stop_again(state, incident, symptom, now)
         elif not _is_known(incident, symptom):
             yield from _merge(state, incident, symptom, now)
+
+
+def _is_new(symptom: Symptom, since: float, now: float) -> bool:
+    """Whether a symptom counts after what was settled at an instant. A slowdown that outlasts that goes on being one."""
+    return symptom.at > since or (symptom.kind == "slow" and now > since + LEAST_SECONDS)
 
 
 def _is_known(incident: Incident, symptom: Symptom) -> bool:

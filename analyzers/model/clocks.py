@@ -70,8 +70,10 @@ def moved(record: R, ahead: float) -> R:
         changes["columns"] = columns | {
             name: _earlier(columns[name], name, ahead) for name in _COLUMNS[kind] if name in columns
         }
-    if isinstance(record, Ring) and "ended_ns" in record.hashes:
-        changes["hashes"] = record.hashes | {"ended_ns": _earlier(record.hashes["ended_ns"], "ended_ns", ahead)}
+    for name in ("hashes", "own") if isinstance(record, Ring) else ():
+        found: dict[str, bytes] = getattr(record, name)
+        if "ended_ns" in found:
+            changes[name] = found | {"ended_ns": _earlier(found["ended_ns"], "ended_ns", ahead)}
     if isinstance(record, Placement):
         changes["started_ats"] = tuple(at - ahead for at in record.started_ats)
     if isinstance(record, Samples):

@@ -29,6 +29,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: float
     apart: tuple[Apart, ...] = ()
     risen: int = 0  # how many rose by what the measure asks for
+    most: float | None = None  # the largest rise of all
 
 
 class SlowLook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,6 +12,7 @@ import struct
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 
@@ -29,14 +30,26 @@ from collectors.faulthound_probe import (
     STEP,
     TIMING,
     UNSEEN_AT,
+    WAITED,
 )
 from collectors.formats import Damaged, Input, reader
-from collectors.records import ARRAY_CODES, HASH_COLUMNS, RING_COLUMNS, STEP_COLUMNS, Group, Members, Ring, Steps
+from collectors.records import (
+    ARRAY_CODES,
+    HASH_COLUMNS,
+    OWN_COLUMNS,
+    RING_COLUMNS,
+    STEP_COLUMNS,
+    Group,
+    Members,
+    Ring,
+    Steps,
+)
 
 LARGEST_RING_BYTES = 8 << 20
 MOST_MEMBERS = 1 << 20
 MOST_MEMBERS_IN_ALL = 1 << 22  # of all groups of one ring
 LARGEST_VALUE = 1 << 62  # two of them still fit a column
+NEWEST_STEPS = 64  # of which the own time is sent, where only the newest entries are wanted
 NEWEST_HASHES = 64  # where only the newest entries are wanted: they are of every hundredth step or so
 
 
@@ -81,6 +94,9 @@ class Image:
     steps: tuple[tuple[int, int, int], ...]  # number, step, UTC ns of its end
     timings: tuple[tuple[int, str, int, int], ...]  # number, phase, step, device ns
     hashes: tuple[tuple[int, int, int, int], ...]  # number, step, UTC ns of its end, hash of the parameters
+    own: tuple[
+        tuple[int, int, float, float], ...
+    ]  # step, UTC ns of its end, its seconds, those not blocked in communication
 
     @property
     def newest_ns(self) -> int:
@@ -100,6 +116,10 @@ class Image:
             name: array(ARRAY_CODES[kind], [row[index] for row in self.hashes]).tobytes()
             for index, (name, kind) in enumerate(HASH_COLUMNS.items())
         }
+        own = {
+            name: array(ARRAY_CODES[kind], [row[index] for row in self.own]).tobytes()
+            for index, (name, kind) in enumerate(OWN_COLUMNS.items())
+        }
         return Ring(
             pid=self.pid,
             backend=self.backend,
@@ -117,6 +137,8 @@ class Image:
             step=self.step,
             hashed=len(self.hashes),
             hashes=hashes if self.hashes else {},
+            timed=len(self.own),
+            own=own if self.own else {},
         )
 
     def _row(self, entry: RingEntry, numbers: dict[str, int]) -> tuple[int, ...]:
@@ -191,6 +213,8 @@ def parse(data: bytes | memoryview, most: int | None = None) -> Image:
     chosen = _chosen(memoryview(data)[entries_from:].cast("q"), most)
     slots = [ENTRY.unpack_from(data, entries_from + index * ENTRY.size) for index in chosen]
     found = [_entry(slot, offset) for slot in slots if _consistent(slot)]
+    ends = sorted((slot[0], slot[1], slot[2] + offset) for slot in _whole(data, STEP, steps_from, steps))
+    timed = sorted(_whole(data, TIMING, timings_from, timings))
     flags = bytes(data[UNSEEN_AT : UNSEEN_AT + MOST_GROUPS])
     return Image(
         pid=pid,
@@ -210,22 +234,16 @@ def parse(data: bytes | memoryview, most: int | None = None) -> Image:
         names=names,
         unseen=tuple(dict.fromkeys(group.name for group, flag in zip(groups, flags, strict=False) if flag)),
         entries=tuple(sorted(found, key=lambda entry: entry.number)),
-        steps=tuple(sorted((slot[0], slot[1], slot[2] + offset) for slot in _whole(data, STEP, steps_from, steps))),
-        timings=tuple(
-            sorted(
-                (slot[0], _at(names, slot[1]) or "", slot[3], slot[4])
-                for slot in _whole(data, TIMING, timings_from, timings)
-            )
-        ),
-        hashes=_hashes(data, names_from, names_bytes, names_used, offset)[
-            -HASHES if most is None else -NEWEST_HASHES :
-        ],
+        steps=tuple(ends),
+        timings=tuple((slot[0], _at(names, slot[1]) or "", slot[3], slot[4]) for slot in timed if not slot[2]),
+        hashes=_hashes(data, names_from, names_bytes, names_used, offset)[0 if most is None else -NEWEST_HASHES :],
+        own=_own(ends, timed, names)[0 if most is None else -NEWEST_STEPS :],
     )
 
 
 @reader(
     "probe_ring", made_by="the probe (probe.md), `/dev/shm/faulthound-UID/PID.ring`",
-    gives="one rank's collectives, sends and receives, steps, and hashes of its parameters",
+    gives="one rank's collectives, sends and receives, steps, its own time, and hashes of its parameters",
     sniff=lambda head, _source: 100 if head.startswith(MAGIC[:6]) else 0,
 )  # fmt: skip
 def read(input: Input) -> Iterator[Ring | Steps]:
@@ -260,6 +278,19 @@ def _hashes(
         return ()
     slots = _whole(data, HASH, names_from + HASHES_FROM, HASHES)
     return tuple(sorted((number, step, ended + offset, value) for number, step, ended, value, _ in slots))
+
+
+def _own(
+    ends: list[tuple[int, int, int]], timed: list[tuple[int, ...]], names: tuple[str, ...]
+) -> tuple[tuple[int, int, float, float], ...]:
+    """Return the steps of which it is known how long they were blocked, oldest first."""
+    waited = {slot[3]: slot[4] for slot in timed if slot[2] and _at(names, slot[1]) == WAITED}
+    found = []
+    for (number, _, before), (following, step, end) in pairwise(ends):
+        blocked = waited.get(step, -1)
+        if following == number + 1 and 0 <= blocked <= end - before:
+            found.append((step, end, (end - before) / 1e9, (end - before - blocked) / 1e9))
+    return tuple(found)
 
 
 def _groups(parts: Iterator[bytes]) -> tuple[tuple[Group, ...], tuple[str, ...]]:

@@ -31,6 +31,14 @@ HASH_COLUMNS: dict[str, str] = {
 }
 """Columns of ``Ring.hashes`` and their little-endian types; all have ``hashed`` values."""
 
+OWN_COLUMNS: dict[str, str] = {
+    "step": "<i8",
+    "ended_ns": "<i8",  # UTC of the end of the step
+    "seconds": "<f8",  # since the end of the step before
+    "own_seconds": "<f8",  # of these, those in which its thread was not blocked in communication
+}
+"""Columns of ``Ring.own`` and their little-endian types; all have ``timed`` values."""
+
 STEP_COLUMNS: dict[str, str] = {
     "step": "<i8",
     "at": "<f8",  # UTC seconds of the end of the step, or of the line that reports it
@@ -75,11 +83,14 @@ class Ring(Record, frozen=True, kw_only=True, tag="ring"):
     ended: bool = False  # its process was gone when it was read
     hashed: Count = 0
     hashes: Columns = {}  # HASH_COLUMNS, where the probe hashes parameters
+    timed: Count = 0
+    own: Columns = {}  # OWN_COLUMNS, of the newest steps where waiting blocks the host, as gloo's does
 
     def __post_init__(self) -> None:
         """Refuse a count that no column has."""
         check_columns(self.count, self.columns, RING_COLUMNS)
         check_columns(self.hashed, self.hashes, HASH_COLUMNS)
+        check_columns(self.timed, self.own, OWN_COLUMNS)
 
 
 COUNTED = " lines"  # behind a layout's name: its lines give no step numbers, and are counted

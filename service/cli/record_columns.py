@@ -13,6 +13,7 @@ from collectors.records import (
     HASH_COLUMNS,
     NOT_READ,
     OP_COLUMNS,
+    OWN_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
     TIMING_COLUMNS,
@@ -55,8 +56,10 @@ def decoded(record: object) -> dict[str, Any] | None:
     if isinstance(record, Ring | Steps | CollectiveTimings | OpTimings):
         strings = getattr(record, "strings", ())
         found = {"entries": [_entry(row, strings) for row in rows(record.columns, _TYPES[type(record)])]}
-        hashes = list(rows(record.hashes, HASH_COLUMNS)) if isinstance(record, Ring) else []
-        return found | {"hashes": hashes} if hashes else found
+        if isinstance(record, Ring):
+            more = {"hashes": list(rows(record.hashes, HASH_COLUMNS)), "own": list(rows(record.own, OWN_COLUMNS))}
+            found |= {name: entries for name, entries in more.items() if entries}
+        return found
     return None
 
 

@@ -87,7 +87,8 @@ def _summary(record: Record) -> str:
     if isinstance(record, Samples):
         return f"{record.scope}: {len(record.devices)} devices × {len(record.metrics)} metrics × {len(record.ticks) // 8} ticks"
     fields = msgspec.to_builtins(record, enc_hook=_members)
-    common = {*Record.__struct_fields__, "kind", "text", "frames", "ranks", "columns", "strings", "groups", "hashes"}
+    columns = {"columns", "strings", "groups", "hashes", "own"}
+    common = {*Record.__struct_fields__, "kind", "text", "frames", "ranks", *columns}
     named = [f"{name}={_short(value)}" for name, value in fields.items() if name not in common]
     return " ".join([*named, _short(fields.get("text", ""))]).strip()
 

@@ -1,11 +1,12 @@
-"""Real torchrun jobs that know nothing of Faulthound become slow, or only look so: what is opened, when, and who is named.
+"""Real torchrun jobs become slow by one of their ranks, again and again, or only look so: what is opened, when, and who is named.
 
-One service, one agent at its usual settings, plain gloo jobs (DDP, four ranks on one machine) that print their steps without
-stamps. All jobs run at once and rest for most of a step, as if they waited for a device. After five minutes a fault begins,
-and is taken back once its incident has a verdict. Right is: a job that became a tenth slower has one incident of kind slow,
-which closes after the fault; it names the guilty rank or none, and asks for nothing; a healthy job has none.
+One service, one agent at its usual settings, gloo jobs (DDP of four ranks, a pipeline of four stages in two replicas) that print
+steps without stamps and rest as if they waited for a device; some have the probe. After seven minutes one rank is made slow,
+until its incident has a verdict; when that has closed, another rank is. A row that is there already is not measured again.
+Right is: steps that became a tenth longer are one incident of kind slow, which names the guilty rank or none and closes
+after the fault; nothing is proposed; a healthy job has none.
 
-    python -m tests.acceptance.slow_jobs [--smallest] [--only NAME…] [--runs 1]
+    python -m tests.acceptance.slow_jobs [--smallest] [--minutes 60] [--lanes ddp+probe …] [--faults compute …]
 """
 
 from __future__ import annotations
@@ -13,270 +14,191 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import signal
-import statistics
-import subprocess
+import random
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.acceptance.endings import RANKS, _known
+from tests.acceptance.slow_totals import totals
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.jobs import live
+from tests.support.slow_jobs.slowed_job import FAULTS, LOADING, OF_A_LOADER, RANKS, Running, other_work, start
 
-STEADY_SECONDS = 330.0  # the first minute and the four that make a past, until they are read
-SLOW_SECONDS = 330.0  # for an incident and its verdict
-OVER_SECONDS = 150.0
-HEALTHY_SECONDS = 660.0
-PERIOD_SECONDS, QUOTA_SHARE = 0.05, 0.015
-CGROUPS = Path("/sys/fs/cgroup/cpu")
+KNOWN_SECONDS = 300.0
+STEADY_SECONDS = 420.0  # the first minute and the four that make a past, until they are read, on a busy machine
+SLOW_SECONDS = 330.0  # for an incident
+DECIDED_SECONDS = 215.0  # after its opening its last round is judged
+OVER_SECONDS = 180.0
+CALM_SECONDS = (60.0, 200.0)  # uneven: slowdowns at even distances are a job's own
+HEALTHY_SECONDS = 600.0  # of one row
 WORTH, IN_DOUBT = 1.13, 1.07  # a slowdown between these may be found or not
-PROGRAM = """
-import os, sys, time, torch, torch.distributed as dist
-from torch import nn
-folder, kind = sys.argv[1:]
-dist.init_process_group("gloo")
-torch.set_num_threads(1)
-rank, step = dist.get_rank(), 0
-model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-began = time.monotonic()
-
-def load(seconds):
-    time.sleep(0.005)
-    if os.path.exists(f"{folder}/slow-{rank}") or os.path.exists(f"{folder}/slow-all"):
-        time.sleep(seconds)
-
-def compute(seconds):
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
-
-while True:
-    length = 1.0 + (time.monotonic() - began) / 900.0 if kind == "grows" else 1.0
-    load(0.06)
-    compute(0.004 * length)
-    time.sleep(0.18 * length)
-    loss = model(torch.randn(8, 64)).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    step += 1
-    if rank == 0:
-        print(f"step {step} loss {loss.item():.4f}", flush=True)
-    if kind == "evaluates" and step % 300 == 0:
-        time.sleep(12.0)
-        dist.barrier()
-"""
-STEP = re.compile(rb"step (\d+) ")
+HEALTHY = "healthy"
+LANES = ("ddp+probe", "ddp", "pipeline+probe", "pipeline", "healthy ddp+probe", "healthy ddp", "healthy pipeline+probe")
+SMALLEST = ("ddp+probe", "healthy ddp")
+Row = dict[str, Any]
 
 
 @dataclass
-class Running:
-    """A job that trains."""
+class Rows:
+    """What was measured, in a file that a later run continues."""
 
+    path: Path
+    found: list[Row] = field(default_factory=list)
+    taken: list[Row] = field(default_factory=list)  # cells that are being measured, or were in this run
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, row: Row) -> None:
+        """Keep a row."""
+        with self.lock:
+            self.found.append(row)
+            with self.path.open("a") as out:
+                out.write(json.dumps(row) + "\n")
+            print("wrong" if row["wrong"] else "right", json.dumps(row), flush=True)
+
+    def next(self, lane: str, faults: Sequence[str]) -> tuple[str, int]:
+        """Return the fault and the rank that were measured least on such a job."""
+        with self.lock:
+            known = [row for row in (*self.found, *self.taken) if row["lane"] == lane]
+            done = Counter((row["fault"], row["culprit"]) for row in known)
+            kinds = Counter(row["fault"] for row in known)
+            layout = _layout(lane)
+            cells = [
+                (fault, rank)
+                for fault in faults
+                for rank in range(RANKS[layout])
+                if fault not in OF_A_LOADER or rank in LOADING[layout]
+            ]
+            random.Random(f"{lane} {len(known)}").shuffle(cells)
+            fault, rank = min(cells, key=lambda cell: (done[cell], kinds[cell[0]]))
+            self.taken.append({"lane": lane, "fault": fault, "culprit": rank})
+        return fault, rank
+
+
+@dataclass
+class Lane:
+    """One job, and the service that watches it."""
+
+    client: httpx.Client
+    job: Running
     name: str
-    folder: Path
-    launcher: subprocess.Popen[bytes]
-    pids: dict[int, int]
-    culprit: int
+    until: float
 
-    def step(self) -> int:
-        """Return its newest step."""
-        with (self.folder / "log").open("rb") as log:
-            log.seek(max(0, log.seek(0, 2) - 4096))
-            found = STEP.findall(log.read())
-        return int(found[-1]) if found else 0
+    def incidents(self, since: float) -> list[Row]:
+        """Return the job's incidents that were opened after an instant."""
+        answer = self.client.get("/v1/incidents", params={"job": self.job.name}).raise_for_status()
+        return [one for one in answer.json()["items"] if _instant(one["opened_at"]) > since]
 
-    def seconds_a_step(self, over: float) -> float:
-        """Return how long its steps take, measured over a span by this very clock."""
-        step, at = self.step(), time.monotonic()
-        time.sleep(over)
-        return (time.monotonic() - at) / max(self.step() - step, 1)
+    def slow(self, since: float) -> Row | None:
+        """Return the slow incident since then."""
+        return next((one for one in self.incidents(since) if one["kind"] == "slow"), None)
 
+    def latent(self) -> list[Row]:
+        """Return what the service says of ranks that are slower without slowing the job."""
+        answer = self.client.get(f"/v1/jobs/{self.job.name}/progress")
+        found: list[Row] = answer.json().get("latent", []) if answer.status_code == 200 else []
+        return found
 
-@contextmanager
-def _stopped_in_turns(share: float, job: Running) -> Iterator[None]:
-    """Stop and continue one rank twenty times a second, as cpulimit does."""
-    over, pid = threading.Event(), job.pids[job.culprit]
-
-    def alternate() -> None:
-        with suppress(ProcessLookupError):
-            while not over.is_set():
-                os.kill(pid, signal.SIGSTOP)
-                time.sleep(PERIOD_SECONDS * share)
-                os.kill(pid, signal.SIGCONT)
-                time.sleep(PERIOD_SECONDS * (1 - share))
-
-    thread = threading.Thread(target=alternate)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextmanager
-def _quota(job: Running) -> Iterator[None]:
-    """Limit one rank's control group to a share of a processor."""
-    group = CGROUPS / f"faulthound-{job.name}"
-    group.mkdir()
-    try:
-        (group / "cpu.cfs_period_us").write_text("100000")
-        (group / "cpu.cfs_quota_us").write_text(str(int(100_000 * QUOTA_SHARE)))
-        (group / "cgroup.procs").write_text(str(job.pids[job.culprit]))
-        yield
-    finally:
-        with suppress(OSError):
-            (group / "cpu.cfs_quota_us").write_text("-1")
+    def found(self, since: float) -> Row:
+        """Return what was opened, named and proposed since then."""
+        incidents = self.incidents(since)
+        slow = [one for one in incidents if one["kind"] == "slow"]
+        judged = [self.client.get(f"/v1/incidents/{one['id']}/verdict") for one in slow]
+        verdicts = [answer.json() for answer in judged if answer.status_code == 200]
+        proposed = [one for one in self.client.get("/v1/remediations").json()["items"] if one["job"] == self.job.name]
+        others = [one for one in incidents if one["kind"] != "slow"]
+        return {
+            "slow_incidents": len(slow),
+            "other_incidents": [
+                [one["kind"], round(_instant(one["opened_at"]) - since, 1), one.get("closed_because"),
+                 [symptom["text"] for symptom in one.get("symptoms", ())][:2]] for one in others
+            ],
+            "closed_because": [one["closed_because"] for one in slow],
+            "classes": [root["class"] for verdict in verdicts for root in verdict["roots"]],
+            "named": sorted({rank for verdict in verdicts for one in verdict["culprits"] for rank in one["ranks"]}),
+            "named_otherwise": [one["id"] for verdict in verdicts for one in verdict["culprits"] if not one["ranks"]],
+            "actions": [verdict["action"]["kind"] for verdict in verdicts],
+            "evidence": [one["text"] for verdict in verdicts for one in verdict["evidence"]],
+            "proposed": [one["kind"] for one in proposed],
+        }  # fmt: skip
 
 
-@contextmanager
-def _loader_sleeps(whose: str, job: Running) -> Iterator[None]:
-    flag = job.folder / f"slow-{whose or job.culprit}"
-    flag.touch()
-    try:
-        yield
-    finally:
-        flag.unlink()
+def run(lane: Lane, rows: Rows, faults: Sequence[str]) -> None:
+    """Make a job slow again and again, or watch a healthy one, until the time is over."""
+    time.sleep(STEADY_SECONDS)
+    if HEALTHY in lane.name:
+        while time.time() + HEALTHY_SECONDS < lane.until:
+            rows.add(_watched(lane, busy=len(rows.found) % 2 == 1))
+        return
+    draws = random.Random(lane.job.name)
+    while time.time() + SLOW_SECONDS < lane.until:
+        fault, culprit = rows.next(lane.name, faults)
+        rows.add(_slowed(lane, fault, culprit))
+        time.sleep(draws.uniform(*CALM_SECONDS))
 
 
-@contextmanager
-def _other_work(_job: Running) -> Iterator[None]:
-    """Burn a processor for 25 seconds of every 90."""
-    program = "import time\nwhile True:\n e = time.time() + 25\n while time.time() < e: pass\n time.sleep(65)"
-    other = subprocess.Popen([sys.executable, "-c", program])
-    try:
-        yield
-    finally:
-        other.kill()
-        other.wait()
-
-
-@dataclass(frozen=True)
-class Way:
-    """``inflict``: what is done to the job for a while; ``kind``: what its program does by itself."""
-
-    inflict: Callable[[Running], Any] | None = None
-    kind: str = "plain"
-    slow: bool = True
-    of_one: bool = True  # a single rank is guilty
-
-
-WAYS: dict[str, Way] = {
-    "loader of one rank sleeps": Way(lambda job: _loader_sleeps("", job)),
-    "one rank is stopped 10 of 50 ms": Way(lambda job: _stopped_in_turns(0.2, job)),
-    "one rank is stopped 35 of 50 ms": Way(lambda job: _stopped_in_turns(0.7, job)),
-    "quota on one rank": Way(_quota),
-    "loader of all ranks sleeps": Way(lambda job: _loader_sleeps("all", job), of_one=False),
-    "healthy": Way(slow=False),
-    "evaluates": Way(kind="evaluates", slow=False),
-    "lengths grow": Way(kind="grows", slow=False),
-    "other work on the machine": Way(_other_work, slow=False),
-}
-SMALLEST = ("loader of one rank sleeps", "healthy")
-
-
-def run(client: httpx.Client, folder: Path, name: str, seed: int, ready: threading.Barrier) -> dict[str, Any]:
-    """Let a job train, become slow and recover; return what was found of it."""
-    way, job = WAYS[name], f"{name.replace(' ', '-')}-{seed}"
-    with ExitStack() as stack:
-        stack.callback(_without_group, job)
-        running = _started(stack, client, folder / job, job, way.kind, seed % RANKS)
-        paces = stack.enter_context(_paces(running))
-        ready.wait(600)  # the start of other jobs is no fault
-        row = _slowed(client, running, way) if way.slow else _watched(client, running, way)
-    row |= {"seconds_a_step_by_half_minutes": paces, "load": round(os.getloadavg()[2], 1)}
-    return {"way": name, "job": job} | row | {"wrong": _wrong(row, way, running)}
-
-
-@contextmanager
-def _paces(job: Running) -> Iterator[list[float]]:
-    """Measure what a step takes, every half minute, by this very clock: on a machine that does other things, too, it varies."""
-    over, found = threading.Event(), list[float]()
-
-    def measure() -> None:
-        step, at = job.step(), time.monotonic()
-        while not over.wait(30.0):
-            steps, now = job.step(), time.monotonic()
-            found.append(round((now - at) / max(steps - step, 1), 3))
-            step, at = steps, now
-
-    thread = threading.Thread(target=measure)
-    thread.start()
-    try:
-        yield found
-    finally:
-        over.set()
-        thread.join()
-
-
-def _started(stack: ExitStack, client: httpx.Client, folder: Path, job: str, kind: str, culprit: int) -> Running:
-    folder.mkdir()
-    (folder / "train.py").write_text(PROGRAM)
-    launcher = subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}",
-         str(folder / "train.py"), str(folder), kind],
-        env=os.environ | {"FAULTHOUND_JOB": job, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-        stdin=subprocess.DEVNULL, stdout=(folder / "log").open("wb"), stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    stack.callback(_ended, launcher)
-    return Running(job, folder, launcher, _known(client, job, launcher), culprit)
-
-
-def _ended(launcher: subprocess.Popen[bytes]) -> None:
-    """End a launcher and its ranks, which have sessions of their own; one of them may be stopped."""
-    children = list[str]()
-    with suppress(OSError):  # it ended by itself, and was waited for
-        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-    for pid in (launcher.pid, *map(int, children)):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    launcher.wait(30)
-
-
-def _without_group(job: str) -> None:
-    with suppress(OSError):
-        (CGROUPS / f"faulthound-{job}").rmdir()
-
-
-def _slowed(client: httpx.Client, job: Running, way: Way) -> dict[str, Any]:
-    time.sleep(STEADY_SECONDS - 30.0)
-    before = job.seconds_a_step(30.0)
-    assert way.inflict is not None
+def _slowed(lane: Lane, fault: str, culprit: int) -> Row:
+    """Make one rank slow until its incident is judged, and watch the incident close."""
+    before = lane.job.seconds_a_step(30.0)
     began_at = time.time()
-    with way.inflict(job):
-        slow = job.seconds_a_step(60.0)
-        opened = _until(lambda: _incident(client, job), began_at + SLOW_SECONDS)
-        said = (
-            _until(lambda: (_incident(client, job) or {}).get("verdict"), began_at + SLOW_SECONDS) if opened else None
-        )
-    healed_at = time.time()
+    with FAULTS[fault](lane.job, culprit):  # type: ignore[attr-defined]
+        slow = lane.job.seconds_a_step(60.0)
+        opened = _until(lambda: lane.slow(began_at), began_at + SLOW_SECONDS)
+        named_at = verdict_at = None
+        while opened and time.time() < _instant(opened["opened_at"]) + DECIDED_SECONDS and named_at is None:
+            verdict = (lane.slow(began_at) or {}).get("verdict")
+            verdict_at = verdict_at or (time.time() if verdict else None)
+            named_at = time.time() if verdict and verdict["culprits"] else None
+            time.sleep(2.0)
+        latent = lane.latent()
     if opened:
-        _until(lambda: (_incident(client, job) or {}).get("closed_at"), healed_at + OVER_SECONDS)
-    return _found(client, job) | {
-        "seconds_before": round(before, 4), "seconds_since": round(slow, 4), "longer": round(slow / before - 1, 3),
+        _until(lambda: (lane.slow(began_at) or {}).get("closed_at"), time.time() + OVER_SECONDS)
+    row = lane.found(began_at) | {
+        "lane": lane.name, "fault": fault, "culprit": culprit, "seconds_before": round(before, 4),
+        "seconds_since": round(slow, 4), "longer": round(slow / before - 1, 3), "latent": latent,
         "opened_seconds": round(_instant(opened["opened_at"]) - began_at, 1) if opened else None,
         "onset_off_seconds": round(_instant(opened["onset_at"]) - began_at, 1) if opened else None,
-        "verdict_seconds": round(time.time() - began_at, 1) if said else None,
+        "verdict_seconds": round(verdict_at - began_at, 1) if verdict_at else None,
+        "named_seconds": round(named_at - began_at, 1) if named_at else None,
+        "load": round(os.getloadavg()[1], 1), "at": round(began_at),
     }  # fmt: skip
+    return row | {"wrong": _wrong(row, set() if fault.endswith("all") else {culprit})}
 
 
-def _watched(client: httpx.Client, job: Running, way: Way) -> dict[str, Any]:
-    with way.inflict(job) if way.inflict is not None else nullcontext():
+def _watched(lane: Lane, *, busy: bool) -> Row:
+    """Watch a healthy job for a while, beside other work or none."""
+    began_at = time.time()
+    with other_work() if busy else nullcontext():
         time.sleep(HEALTHY_SECONDS)
-    return _found(client, job)
+    row = lane.found(began_at) | {
+        "lane": lane.name, "fault": "other work" if busy else "none", "culprit": -1, "latent": lane.latent(),
+        "longer": 0.0, "load": round(os.getloadavg()[1], 1), "at": round(began_at),
+    }  # fmt: skip
+    return row | {"wrong": _wrong(row, set())}
+
+
+def _wrong(row: Row, guilty: set[int]) -> list[str]:
+    wrong = [f"{kind} is proposed" for kind in row["proposed"]]
+    wrong += [f"the action is {kind}" for kind in row["actions"] if kind != "none"]
+    wrong += [f"rank {rank} is named" for rank in row["named"] if rank not in guilty]
+    wrong += [f"{name} is named" for name in row["named_otherwise"]]
+    wrong += [f"rank {one['rank']} is latent" for one in row["latent"] if one["rank"] not in guilty]
+    most = 1 if row["longer"] > IN_DOUBT - 1 else 0
+    if row["slow_incidents"] > most:
+        wrong.append(f"{row['slow_incidents']} incidents of kind slow")
+    if row["longer"] > WORTH - 1:
+        wrong += [] if row["slow_incidents"] else ["no incident of kind slow"]
+        wrong += ["it is still open" for because in row["closed_because"] if not because]
+    return wrong
 
 
 def _until(seen: Callable[[], Any], deadline: float) -> Any:
@@ -284,100 +206,82 @@ def _until(seen: Callable[[], Any], deadline: float) -> Any:
         with suppress(httpx.HTTPError):
             if (found := seen()) is not None:
                 return found
-        time.sleep(1.0)
+        time.sleep(2.0)
     return None
 
 
-def _incidents(client: httpx.Client, job: Running) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (
-        client.get("/v1/incidents", params={"job": job.name}).raise_for_status().json()["items"]
-    )
-    return found
-
-
-def _incident(client: httpx.Client, job: Running) -> dict[str, Any] | None:
-    return next((one for one in _incidents(client, job) if one["kind"] == "slow"), None)
-
-
 def _instant(value: Any) -> float:
-    if isinstance(value, int | float):
-        return float(value)
-    from datetime import datetime
-
-    return datetime.fromisoformat(value).timestamp()
+    return float(value) if isinstance(value, int | float) else datetime.fromisoformat(value).timestamp()
 
 
-def _found(client: httpx.Client, job: Running) -> dict[str, Any]:
-    incidents = _incidents(client, job)
-    slow = [one for one in incidents if one["kind"] == "slow"]
-    proposals = [one for one in client.get("/v1/remediations").json()["items"] if one["job"] == job.name]
-    judged = [client.get(f"/v1/incidents/{one['id']}/verdict") for one in slow]
-    verdicts = [answer.json() for answer in judged if answer.status_code == 200]
-    return {
-        "slow_incidents": len(slow),
-        "other_incidents": [one["kind"] for one in incidents if one["kind"] != "slow"],
-        "closed_because": [one["closed_because"] for one in slow],
-        "classes": [root["class"] for verdict in verdicts for root in verdict["roots"]],
-        "named": sorted({rank for verdict in verdicts for one in verdict["culprits"] for rank in one["ranks"]}),
-        "named_otherwise": [one["id"] for verdict in verdicts for one in verdict["culprits"] if not one["ranks"]],
-        "actions": [verdict["action"]["kind"] for verdict in verdicts],
-        "evidence": [one["text"] for verdict in verdicts for one in verdict["evidence"]],
-        "proposed": [one["kind"] for one in proposals],
-    }
+def _layout(lane: str) -> str:
+    return lane.removeprefix(HEALTHY).strip().removesuffix("+probe")
 
 
-def _wrong(row: dict[str, Any], way: Way, job: Running) -> list[str]:
-    wrong = [f"{kind} is proposed" for kind in row["proposed"]]
-    wrong += [f"the action is {kind}" for kind in row["actions"] if kind != "none"]
-    guilty = {job.culprit} if way.of_one and way.slow else set()
-    wrong += [f"rank {rank} is named" for rank in row["named"] if rank not in guilty]
-    wrong += [f"{name} is named" for name in row["named_otherwise"]]
-    most = 1 if way.slow and row["longer"] > IN_DOUBT - 1 else 0
-    if row["slow_incidents"] > most:
-        wrong.append(f"{row['slow_incidents']} incidents of kind slow")
-    if way.slow and row["longer"] > WORTH - 1:
-        wrong += [] if row["slow_incidents"] else ["no incident of kind slow"]
-        wrong += ["it is still open" for because in row["closed_because"] if not because]
-    return wrong
+def _known(client: httpx.Client, job: Running) -> None:
+    """Wait until the service knows the ranks, and keep whose pids they are."""
+
+    def ranks() -> dict[int, int] | None:
+        items = client.get(f"/v1/jobs/{job.name}/ranks").raise_for_status().json()["items"]
+        return {row["rank"]: row["pid"] for row in items} if len(items) == RANKS[job.layout] else None
+
+    found = _until(ranks, time.time() + KNOWN_SECONDS)
+    if found is None:
+        raise RuntimeError(f"{job.name}: its ranks were not seen within {KNOWN_SECONDS:.0f} s")
+    job.pids = found
 
 
-def main() -> int:
-    """Run all at once, print and write what came of it; 0 only if all was right."""
-    parser = argparse.ArgumentParser(description="Make real jobs slow, and watch healthy ones.")
-    parser.add_argument("--smallest", action="store_true", help="one slow and one healthy job, written to out/")
-    parser.add_argument("--only", nargs="*", choices=sorted(WAYS), help="only these, written to out/")
-    parser.add_argument(
-        "--runs", type=int, default=1, help="rounds, one after the other, each with another guilty rank"
-    )
-    options = parser.parse_args()
-    names = SMALLEST if options.smallest else tuple(options.only or WAYS)
-    results: list[dict[str, Any]] = []
+def measure(folder: Path, rows: Rows, lanes: Sequence[str], faults: Sequence[str], minutes: float) -> None:
+    """Run one job a lane beside the others for so long."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slow-jobs-")))
         nodes = stack.enter_context(live.cluster(folder / "cluster", ()))
         agent = ["run", "--service", nodes.url, "--node", "here", "--state", str(folder / "agent")]
         live._started(stack, folder / "agent.log", "collectors.agent", agent, {})
-        client = stack.enter_context(httpx.Client(base_url=nodes.url, timeout=30))
-        for seed in range(2, 2 + options.runs):
-            ready = threading.Barrier(len(names))
-            with ThreadPoolExecutor(len(names)) as pool:
-                jobs = [pool.submit(run, client, folder, name, seed, ready) for name in names]
-                for one in jobs:
-                    results.append(one.result())
-                    print("wrong" if results[-1]["wrong"] else "right", json.dumps(results[-1]), flush=True)
-    right = sum(not one["wrong"] for one in results)
-    opened = [one["opened_seconds"] for one in results if one.get("opened_seconds") is not None]
-    print(f"{right} of {len(results)} jobs right; opened after {opened} s")
-    target = REPOSITORY / ("out" if options.smallest or options.only else "docs/measured") / "slow_jobs.json"
-    target.parent.mkdir(exist_ok=True)
+        client = stack.enter_context(httpx.Client(base_url=nodes.url, timeout=60))
+        jobs = [
+            start(
+                stack, folder / f"lane-{number}", f"slow-{os.getpid()}-{number}", _layout(lane), probe="+probe" in lane
+            )
+            for number, lane in enumerate(lanes)
+        ]
+        for job in jobs:
+            _known(client, job)
+        until = time.time() + 60.0 * minutes
+        threads = [
+            threading.Thread(target=run, args=(Lane(client, job, lane, until), rows, faults))
+            for job, lane in zip(jobs, lanes, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def main() -> int:
+    """Measure for a while and write all that is known; 0 only if all was right."""
+    parser = argparse.ArgumentParser(description="Make real jobs slow, and watch healthy ones.")
+    parser.add_argument("--smallest", action="store_true", help="one slow and one healthy job for 20 minutes")
+    parser.add_argument(
+        "--lanes", nargs="*", choices=LANES, help="these jobs, beside each other; the same may be given twice"
+    )
+    parser.add_argument("--faults", nargs="*", choices=sorted(FAULTS), help="only these")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument(
+        "--write", action="store_true", help="write what is there into docs/measured, and measure nothing"
+    )
+    options = parser.parse_args()
+    out = REPOSITORY / "out" / "slow_jobs.jsonl"
+    out.parent.mkdir(exist_ok=True)
+    rows = Rows(out, [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else [])
+    if not options.write:
+        with tempfile.TemporaryDirectory(prefix="slow-jobs-") as folder:
+            lanes = options.lanes or (SMALLEST if options.smallest else LANES)
+            minutes = 20.0 if options.smallest else options.minutes
+            measure(Path(folder), rows, lanes, options.faults or tuple(FAULTS), minutes)
+    target = REPOSITORY / ("docs/measured" if options.write else "out") / "slow_jobs.json"
     command = " ".join(["python -m tests.acceptance.slow_jobs", *sys.argv[1:]])
-    totals = {
-        "jobs": len(results), "right": right, "healthy_jobs": sum(not WAYS[one["way"]].slow for one in results),
-        "openings_of_healthy_jobs": sum(one["slow_incidents"] for one in results if not WAYS[one["way"]].slow),
-        "median_opened_seconds": statistics.median(opened) if opened else None,
-    }  # fmt: skip
-    target.write_text(json.dumps(provenance(command) | totals | {"rows": results}, indent=1) + "\n")
-    return 0 if right == len(results) else 1
+    target.write_text(json.dumps(provenance(command) | totals(rows.found) | {"rows": rows.found}, indent=1) + "\n")
+    return 1 if any(row["wrong"] for row in rows.found) else 0
 
 
 if __name__ == "__main__":

@@ -123,6 +123,29 @@ def replicas() -> None:
     (FOLDER / f"rank{RANK}.ring").write_bytes(next(rings()).read_bytes())
 
 
+def own_time() -> None:
+    """Train for eight steps in which the last rank loads for 40 ms, and reduce the loss; ``CASE``: how gradients are summed.
+
+    The others are kept waiting by DDP in backward, by an all-reduce of their own, or by one that the probe does not see.
+    """
+    case = os.environ["CASE"]
+    layers = torch.nn.Linear(4, 4)
+    model = layers if case == "by hand" else torch.nn.parallel.DistributedDataParallel(layers)
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
+    for _ in range(8):
+        time.sleep(0.04 if RANK == WORLD - 1 else 0.0)
+        loss = model(torch.ones(2, 4)).sum()
+        if case == "unseen":
+            dist._broadcast_coalesced(dist.group.WORLD, [torch.ones(4)], 1 << 20, 0)
+        loss.backward()
+        if case == "by hand":
+            for one in layers.parameters():
+                dist.all_reduce(one.grad)
+        optimizer.step()
+        dist.all_reduce(loss.detach())
+    (FOLDER / f"ring{RANK}").write_bytes(next(rings()).read_bytes())
+
+
 def ddp() -> None:
     """Train by DDP alone: every collective is C++'s."""
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))

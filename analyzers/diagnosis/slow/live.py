@@ -1,11 +1,12 @@
 """Which kind of slowness a running job shows, and who, by what was read beside its steps: before the slowdown and since.
 
     one stands apart     a reading of one rank, node or GPU rose with the steps, and of none of its peers: it is named
-    all alike            every rank of several machines spends more processor time a step: no machine
+    all alike            every rank of several machines takes longer for its own work: no machine
+    between them         no rank takes longer for its own work: they wait for one another's messages
     not decided          all else
 
-Where ranks train in step, the steps of all become longer alike: they name no rank. Stacks are shown as a hint, because they do
-not show what was before. Nothing of this takes a machine out.
+Where ranks train in step, the steps of all become longer alike: they name no rank. What each takes without its waits does, and
+only the probe knows it. Stacks are shown as a hint, because they do not show what was before. None of it takes a machine out.
 """
 
 from __future__ import annotations
@@ -32,8 +33,13 @@ MOST_OF_RANKS = 0.75  # that a look must show
 FEWEST_HINTS = 3  # looks in which one rank alone kept the others waiting
 NOT_DECIDED = (
     "who is not decided: where ranks train in step, all their steps become longer alike. What each rank takes for its own work "
-    "would decide: a trace of torch.profiler of each rank (docs/formats.md), or the probe's device timings"
+    "would decide: the probe in each rank (docs/probe.md), or a trace of torch.profiler of each (docs/formats.md)"
 )
+BETWEEN = (
+    "which link or switch is slow: no rank takes longer for its own work, and nothing that was read here compares what is "
+    "between them"
+)
+OWN_SHARE = 0.2  # of what the steps became longer: who rose by less takes no longer for its own work
 HINT = "a hint, as it may have been so before"
 ALIKE = (
     "whether it is the code, its data, the storage or the network: what changed at that step, the lengths of sequences, the "
@@ -47,13 +53,14 @@ WORDS = {
     "stuck": "was found uninterruptible (state D) in {since} of its readings, {before} before",
     "throttled": "was held back by the limit of its control group for {since} of the time, {before} before",
     "cpu": "spends {since} of processor time a step, {before} before",
+    "own": "takes {since} of each step for its own work, {before} before, without its waits for others",
     "stolen": "lost {since} processors to others on its host, {before} before",
     "waiting_cpu": "had tasks that waited for a processor for {since} of the time, {before} before",
     "waiting_io": "had tasks that waited for a disk for {since} of the time, {before} before",
     "waiting_memory": "had tasks that waited for memory for {since} of the time, {before} before",
     "gpu_slowed": "had its clocks lowered for heat or by its board in {since} of its readings, {before} before",
 }
-STRENGTHS = {"stopped": SURE, "throttled": SURE, "gpu_slowed": SURE}
+STRENGTHS = {"stopped": SURE, "throttled": SURE, "gpu_slowed": SURE, "own": SURE}
 
 
 def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
@@ -72,12 +79,30 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
         yield finding(
             "slow_undecided", "slow", "unknown", evidence=(*beside, *shown_by), onset=slow.since, missing=(NOT_DECIDED,)
         )
-    elif any(one.name == "cpu" and one.risen == one.read >= FEWEST_PEERS for one in slow.measures):
+    elif any(one.name in {"cpu", "own"} and one.risen == one.read >= FEWEST_PEERS for one in slow.measures):
         alone = len(set(topology.nodes.values())) < 2
         fault_class, missing = ("slower", ONE_MACHINE) if alone else ("slow_together", ALIKE)
         yield finding(fault_class, "slow", "unknown", evidence=beside, onset=slow.since, missing=(missing,))
     else:
-        yield finding("slower", "slow", "unknown", evidence=beside, onset=slow.since, missing=(NOT_DECIDED,))
+        own = next((one for one in slow.measures if one.name == "own" and _none_rose(one, slow, topology)), None)
+        shown_by = () if own is None else (Evidence(text=_of_none(own)),)
+        yield finding(
+            "slower", "slow", "unknown", evidence=(*beside, *shown_by), onset=slow.since,
+            missing=(NOT_DECIDED if own is None else BETWEEN,),
+        )  # fmt: skip
+
+
+def _none_rose(own: Measure, slow: SlowLook, topology: Topology) -> bool:
+    """Whether no rank's own time rose, of nearly all, as that of one would that the others wait for."""
+    if own.most is None or slow.seconds is None or slow.before_seconds is None:
+        return False
+    known = own.read >= max(FEWEST_PEERS, MOST_OF_RANKS * len(topology.ranks))
+    return known and own.most <= OWN_SHARE * (slow.seconds - slow.before_seconds)
+
+
+def _of_none(own: Measure) -> str:
+    before, since = (_value("own", value) for value in (own.before, own.since))
+    return f"none of {own.read} ranks takes longer for its own work: {since} of each step, {before} before"
 
 
 def _in_words(slow: SlowLook) -> str:
@@ -127,7 +152,7 @@ def _filled(name: str, before: float, since: float) -> str:
 def _value(name: str, value: float) -> str:
     if name in PERCENT:
         return f"{100 * value:.0f} %"
-    return f"{value:.3g} s" if name == "cpu" else f"{value:.2g}"
+    return f"{value:.3g} s" if name in {"cpu", "own"} else f"{value:.2g}"
 
 
 def _hints(slow: SlowLook, window: Window, topology: Topology, rules: FrameRules) -> Iterator[Evidence]:

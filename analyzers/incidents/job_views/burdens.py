@@ -3,6 +3,7 @@
     stopped      rank    readings that found its process stopped (T)
     stuck        rank    readings that found it uninterruptible (D)
     cpu          rank    processor seconds a step
+    own          rank    seconds a step in which it was not blocked in communication, by the probe
     throttled    rank    how much its control group's limit took from it
     stolen       node    processors that the hypervisor gave to others
     waiting_…    node    time in which tasks waited for a processor, memory or a disk (PSI)
@@ -15,7 +16,7 @@ fewer than three, or not before the slowdown, is unmeasured.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.model.slow_look import Apart, Measure, Of
-from collectors.records import NOT_READ, Device, ProcessState, Samples
+from collectors.records import NOT_READ, OWN_COLUMNS, Device, ProcessState, Ring, Samples
 
 MOST_SUBJECTS = 4_096  # of one measure
 MOST_GROUPS = 128  # of one node
@@ -52,6 +53,7 @@ KINDS: dict[str, Kind] = {
     "stuck": Kind("rank", 0.3, 0.1),
     "throttled": Kind("rank", 0.1, 0.03),
     "cpu": Kind("rank", None),
+    "own": Kind("rank", None),
     "stolen": Kind("node", 0.2),
     "waiting_cpu": Kind("node", 0.2),
     "waiting_io": Kind("node", 0.2),
@@ -92,11 +94,13 @@ class Minutes:
         elif known < minute:
             self._minutes[place], self._sums[place], self._weights[place] = minute, value, weight
 
-    def means(self, begin: float, end: float) -> NDArray[np.float64]:
-        """Return each subject's mean over the whole minutes of a span; NaN: not read."""
+    def means(self, begin: float, end: float, without: Sequence[tuple[float, float]] = ()) -> NDArray[np.float64]:
+        """Return each subject's mean over the whole minutes of a span; NaN: not read. ``without``: spans that do not count."""
         first, last = -int(-begin // MINUTE_SECONDS), int(end // MINUTE_SECONDS)
         minutes = np.array(self._minutes).reshape(-1, MINUTES)
         chosen = (minutes >= first) & (minutes < last)
+        for since, until in without:
+            chosen &= (minutes + 1 <= since // MINUTE_SECONDS) | (minutes > until // MINUTE_SECONDS)
         sums, weights = (
             np.where(chosen, np.array(one, np.float64).reshape(-1, MINUTES), 0.0).sum(axis=1)
             for one in (self._sums, self._weights)
@@ -112,6 +116,7 @@ class Burdens:
     def __init__(self) -> None:
         self._rows: dict[str, dict[tuple[str, int], int]] = {"rank": {}, "node": {}, "device": {}}
         self._minutes = {name: Minutes(self._rows[kind.of]) for name, kind in KINDS.items()}
+        self._timed: dict[int, int] = {}  # rank → when the newest step ended of which the own time was read, ns
         self._spent: dict[int, tuple[float, float]] = {}  # rank → when its processor time was read, and how much it was
         self._counters: dict[tuple[str, str, str], tuple[float, float]] = {}  # node, device, metric → when, value
         self._has_gpus = False
@@ -134,6 +139,25 @@ class Burdens:
             self._spent[row.rank] = (at, row.cpu_seconds)
             if before is not None and 0 < at - before[0] <= APART_SECONDS and row.cpu_seconds >= before[1]:
                 self._minutes["cpu"].add(place, at, row.cpu_seconds - before[1], at - before[0])
+
+    def ring(self, ring: Ring, node: NodeView, received_at: float) -> None:
+        """Take what a rank's newest steps took without its waits. Of each reading the median counts: one step may be a pause."""
+        if ring.rank is None or not ring.timed or ring.backend != "gloo":  # elsewhere the host does not wait
+            return
+        columns = {
+            name: np.frombuffer(ring.own.get(name, b""), kind).astype(np.float64) for name, kind in OWN_COLUMNS.items()
+        }
+        if {len(column) for column in columns.values()} != {ring.timed}:
+            return
+        known = self._timed.get(ring.rank, 0)
+        new = (columns["ended_ns"] > known) & (columns["own_seconds"] >= 0) & np.isfinite(columns["own_seconds"])
+        place = self._row("rank", node.node, ring.rank) if new.any() else None
+        if place is None:
+            return
+        self._timed[ring.rank] = int(columns["ended_ns"][new].max())
+        at = node.here(float(np.median(columns["ended_ns"][new])) / 1e9, received_at)
+        count = float(new.sum())
+        self._minutes["own"].add(place, at, float(np.median(columns["own_seconds"][new])) * count, count)
 
     def device(self, device: Device, node: NodeView) -> None:
         """Note which ranks are in a control group, and that there are GPUs."""
@@ -160,19 +184,26 @@ class Burdens:
                     if value != NOT_READ and value == value:  # noqa: PLR0124 it is no NaN
                         self._reading(samples.scope, name, node, device, node.here(at, received_at), float(value))
 
-    def compare(self, since: float, now: float, before_seconds: float, seconds: float) -> Iterator[Measure]:
-        """Yield what was read before a slowdown and since. The lengths are those of a step, before and since."""
+    def compare(
+        self, since: float, now: float, before_seconds: float, seconds: float,
+        earlier: Sequence[tuple[float, float]] = (),
+    ) -> Iterator[Measure]:  # fmt: skip
+        """Yield what was read before a slowdown and since. The lengths are those of a step, before and since.
+
+        ``earlier``: slowdowns that are over. What was read in them is not what was usual.
+        """
         for name, kind in KINDS.items():
             minutes = self._minutes[name]
             if not minutes.subjects or (name == "cpu" and self._has_gpus):
                 continue  # who waits for a GPU, or for others' GPUs, spins: that is no work of its own
             # A minute that the slowdown began in is of neither.
-            before = minutes.means(since - BEFORE_MINUTES * MINUTE_SECONDS, since - MINUTE_SECONDS / 6)
+            before = minutes.means(since - BEFORE_MINUTES * MINUTE_SECONDS, since - MINUTE_SECONDS / 6, earlier)
             after = minutes.means(since, now)
             least = kind.least
-            if least is None:  # of a share of the wall clock: in seconds a step
-                before, after = before * before_seconds, after * seconds
+            if least is None:
                 least = PART_OF_STEP * (seconds - before_seconds)
+                if name == "cpu":  # of a share of the wall clock: in seconds a step
+                    before, after = before * before_seconds, after * seconds
             known = np.isfinite(before) & np.isfinite(after)
             if known.any():
                 yield _measure(name, kind, list(minutes.subjects), known, before, after, least)
@@ -236,6 +267,7 @@ def _measure(
     return Measure(
         name=name, of=kind.of, read=read, before=_rounded(np.median(before[known])),
         since=_rounded(np.median(after[known])), apart=apart, risen=int((rises >= least).sum()),
+        most=_rounded(most),
     )  # fmt: skip
 
 

@@ -241,6 +241,7 @@ class JobView:
                 self.witnesses.sample(record, node, at)
                 self.burdens.sample(record, node, at)
         elif isinstance(record, Ring):
+            self.burdens.ring(record, node, at)
             looked_at = self.waits.take(record, node, at, durations=not self.progress.reporters)
             if looked_at is not None and record.rank is not None:
                 looks[record.rank] = looked_at

@@ -197,6 +197,11 @@ class Progress:
         past = [one for series in self.series.values() for one in series.pace.past if (one.until or 0.0) > at]
         return max(past, key=lambda one: one.until or 0.0, default=None)
 
+    def slowdowns_before(self, at: float) -> list[tuple[float, float]]:
+        """Return since when and until when the job was slow before an instant."""
+        past = (one for series in self.series.values() for one in series.pace.past if not one.adopted)
+        return [(one.since, one.until) for one in past if one.until is not None and one.until <= at]
+
     @property
     def forgotten_at(self) -> float:
         """Return since when another pace may be usual: another run, or other code, has begun."""

@@ -295,6 +295,20 @@ def test_a_slow_job_that_stops_has_an_incident_of_its_stop() -> None:
     assert opened_at[1] <= 2_060.0
 
 
+def test_a_slowdown_that_outlasts_a_stop_is_judged_afterwards() -> None:
+    """A job that becomes slow, stands still for a minute and goes on as slowly has another incident of its slowness."""
+    pace = slower(1.3)
+    law = lambda step, random: 60.0 if step == 1_500 else pace(step, random)  # noqa: E731
+
+    done = instructions(WatchedJob(law=law), 2_600.0)
+
+    assert [one.incident.kind for _, one in done if isinstance(one, Open)] == ["slow", "hang", "slow"]
+    assert len([one for _, one in done if isinstance(one, Close)]) == 2
+    again_at = [at for at, one in done if isinstance(one, Open)][-1]
+    stop_over_at = [at for at, one in done if isinstance(one, Close)][-1]
+    assert again_at >= stop_over_at + 60.0
+
+
 def test_a_regular_slowdown_is_the_jobs_own() -> None:
     """A checkpoint that is written beside the training each half hour slows it for five minutes: reported twice, then known."""
     law = lambda step, random: random.uniform(0.95, 1.05) * (1.25 if step % 1_700 > 1_400 else 1.0)  # noqa: E731

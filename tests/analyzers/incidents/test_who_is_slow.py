@@ -13,7 +13,7 @@ import pytest
 from analyzers.incidents.messages import Publish, Received
 from analyzers.incidents.replay import ReplayCase, rejudge_cuts, rerun_engine
 from analyzers.model.verdict import Verdict, to_json
-from collectors.records import Device, Frame, ProcessState, Record, Samples, StackDump, Thread
+from collectors.records import Device, Frame, ProcessState, Record, Ring, Samples, StackDump, Thread
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import START, WatchedJob
 
@@ -230,3 +230,88 @@ def test_a_replay_judges_the_same() -> None:
 
     assert [to_json(one.verdict) for one in again] == [to_json(one.verdict) for one in done]
     assert named(again[-1].verdict) == [("rank", "2")]
+
+
+def timed(own: Callable[[int, float], float], backend: str = "gloo", ranks: int = 4) -> Readings:
+    """Return readings of the probe: ``own`` seconds of each step of a second, by rank and instant."""
+
+    def read(at: float, node: int) -> Iterator[Record]:
+        for rank in range(ranks * node, ranks * node + ranks):
+            ends = [START + at - 0.5 - back for back in range(9, -1, -1)]
+            yield Ring(
+                rank=rank, at=START + at, job="run", attempt=0, pid=100 + rank, backend=backend, timed=len(ends),
+                own={
+                    "step": array("q", map(int, ends)).tobytes(),
+                    "ended_ns": array("q", [int(end * 1e9) for end in ends]).tobytes(),
+                    "seconds": array("d", [1.0] * len(ends)).tobytes(),
+                    "own_seconds": array("d", [own(rank, end - START) for end in ends]).tobytes(),
+                },
+            )  # fmt: skip
+
+    return read
+
+
+def test_the_rank_whose_own_time_rose_is_named_and_kept() -> None:
+    """All steps became longer by 0.4 s; of one rank's step so much more is its own, and the others wait for so much longer."""
+    *_, last = verdicts(timed(lambda rank, at: 0.6 + 0.02 * rank + (0.4 if rank == 5 and at > BEGAN else 0.0)))
+
+    assert named(last) == [("rank", "5")]
+    assert (last.action.kind, last.roots[0].fault_class) == ("none", "slow_rank")
+    assert "for its own work" in last.culprits[0].why
+
+
+@pytest.mark.parametrize(
+    ("own", "backend"),
+    [
+        (lambda rank, at: 0.9 if rank == 5 else 0.6, "gloo"),
+        (lambda rank, at: 0.6 + (0.4 if rank in {1, 2, 6} and at > BEGAN else 0.0), "gloo"),
+        (lambda rank, at: 0.6 + (0.08 if rank == 5 and at > BEGAN else 0.0), "gloo"),
+        (lambda rank, at: 0.6 + (0.4 if rank == 5 and at > BEGAN else 0.0), "nccl"),
+    ],
+    ids=["before too", "three", "too little for the steps", "waits that block no host"],
+)
+def test_own_time_that_does_not_explain_the_steps_names_nobody(
+    own: Callable[[int, float], float], backend: str
+) -> None:
+    """Who took longer before too, several at once, and a rise that is less than half of the steps' are no rank's guilt."""
+    for verdict in verdicts(timed(own, backend)):
+        assert named(verdict) == []
+
+
+def test_steps_that_are_longer_by_no_ranks_work_are_between_them() -> None:
+    """No rank takes longer for its own work: what is missing is which link or switch."""
+    *_, last = verdicts(timed(lambda rank, at: 0.6))
+
+    assert named(last) == []
+    assert any("none of 8 ranks takes longer for its own work" in one.text for one in last.evidence)
+    assert any("which link or switch" in one.what for one in last.missing)
+
+
+def test_all_ranks_with_more_of_their_own_are_no_machines_fault() -> None:
+    """The own time of every rank of two machines rose with the steps: the code or the data."""
+    *_, last = verdicts(timed(lambda rank, at: 0.6 + (0.4 if at > BEGAN else 0.0)))
+
+    assert named(last) == []
+    assert any("whether it is the code, its data" in one.what for one in last.missing)
+
+
+def test_what_was_read_in_an_earlier_slowdown_is_not_what_is_usual() -> None:
+    """Rank 1 was slow for seven minutes and recovered, three minutes before rank 6 became slow: the second verdict names 6."""
+    steps = (BEGAN, BEGAN + 300.0, BEGAN + 480.0)  # the numbers of steps, of which 300 took 1.4 s
+    first, second = (BEGAN, BEGAN + 420.0), BEGAN + 600.0
+    job = WatchedJob(
+        law=lambda step, random: (
+            random.uniform(0.97, 1.03) * (1.4 if steps[0] <= step < steps[1] or step >= steps[2] else 1.0)
+        )
+    )
+    slow = {1: first, 6: (second, second + SEEN)}
+    read = timed(lambda rank, at: 0.6 + (0.4 if rank in slow and slow[rank][0] < at < slow[rank][1] else 0.0))
+    sent = [
+        msgspec.structs.replace(batch, records=tuple(_of(batch, [*batch.records, *_read(read, batch)])))
+        for batch in job.batches(0.0, second + SEEN)
+    ]
+
+    found = [one.verdict for _, one in rerun_engine(sent, load()) if isinstance(one, Publish)]
+
+    assert {name for verdict in found for name in named(verdict)} == {("rank", "1"), ("rank", "6")}
+    assert named(found[-1]) == [("rank", "6")]

@@ -1,0 +1,54 @@
+"""What the rows of ``slow_jobs`` come to: right, named, unnamed and wrong, by kind of job and by fault."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+WORTH_SHARE = 0.13  # a slowdown of more must be found
+
+
+def totals(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the figures that the docs quote."""
+    healthy = [row for row in rows if row["culprit"] < 0]
+    slow = [row for row in rows if row["culprit"] >= 0]
+    lanes = sorted({row["lane"] for row in slow})
+    return {
+        "rows_measured": len(rows),
+        "right": sum(not row["wrong"] for row in rows),
+        "proposed": sum(len(row["proposed"]) for row in rows),
+        "healthy_stretches_of_ten_minutes": len(healthy),
+        "openings_in_healthy_stretches": sum(row["slow_incidents"] for row in healthy),
+        "by_job": {lane: _of([row for row in slow if row["lane"] == lane]) for lane in lanes},
+        "by_job_and_fault": {
+            f"{lane}, {fault}": _of([row for row in slow if (row["lane"], row["fault"]) == (lane, fault)])
+            for lane in lanes
+            for fault in sorted({row["fault"] for row in slow if row["lane"] == lane})
+        },
+    }
+
+
+def _of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the figures of some slow stretches. Only those count as found or missed whose steps became longer enough."""
+    worth = [row for row in rows if row["longer"] > WORTH_SHARE]
+    return {
+        "slowed": len(rows),
+        "longer_by_13_percent": len(worth),
+        "opened": sum(row["slow_incidents"] > 0 for row in worth),
+        "guilty_rank_named": sum(row["named"] == [row["culprit"]] for row in worth),
+        "nobody_named": sum(not row["named"] and not row["named_otherwise"] for row in worth),
+        "others_named": sum(any(rank != row["culprit"] for rank in row["named"]) for row in rows),
+        "latent_and_reported": sum(
+            any(one["rank"] == row["culprit"] for one in row["latent"]) for row in rows if row["longer"] <= WORTH_SHARE
+        ),
+        "median_opened_seconds": _median(row.get("opened_seconds") for row in worth),
+        "median_verdict_seconds": _median(row.get("verdict_seconds") for row in worth),
+        "median_named_seconds": _median(row.get("named_seconds") for row in worth),
+    }
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
