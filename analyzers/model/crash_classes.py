@@ -12,6 +12,7 @@ def rows() -> Iterator[FaultClass]:
     yield from _ends()
     yield from _files()
     yield from _crash()
+    yield from _shown_by_lines()
     yield from _memory()
 
 
@@ -63,7 +64,7 @@ def _crash() -> Iterator[FaultClass]:
         "device_assert", by, ("code",), "rollback", "a check inside a kernel failed", traits=("own_failure",)
     )
     yield FaultClass(
-        "exception_one_rank", by, ("code", "data"), "reattempt", "it alone raised an exception",
+        "exception_one_rank", by, ("code", "data"), "reattempt", "it raised an exception of its own",
         advice="an exception in the code: read it; a plain restart shows whether it comes again",
         traits=("own_failure",),
     )  # fmt: skip
@@ -98,8 +99,47 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
 
 
+def _shown_by_lines() -> Iterator[FaultClass]:
+    by = ("crash",)
+    yield FaultClass(
+        "node_drained", by, ("platform",), "none", "the scheduler took its node out of use",
+        advice="an administrator sees why, and the job runs on other nodes until then",
+    )  # fmt: skip
+    yield FaultClass("daemon_lost", by, ("unknown",), "probe", "the launcher lost its daemon on that node")
+    yield FaultClass(
+        "not_started", by, ("code",), "none", "a program could not be started",
+        advice="no machine is at fault as far as is seen: see that the file is on every node, and that it may be run",
+        traits=("own_failure",),
+    )  # fmt: skip
+    yield FaultClass(
+        "misused_library", by, ("code",), "none", "the communication library refused what it was given",
+        advice="no machine is at fault, and a plain restart meets it again: see which GPU each rank takes",
+        traits=("own_failure",),
+    )  # fmt: skip
+    yield FaultClass(
+        "never_submitted", by, ("unknown",), "probe", "it did not submit the operation that its peers wait in",
+        advice="its code, its data or its machine may hold it up, and the lines show only that it did not come",
+        traits=("own_code",),
+    )  # fmt: skip
+    yield FaultClass(
+        "crashed_in_library", by, ("code",), "reattempt", "its process crashed in native code",
+        advice="no proof against the machine: read the native stack; a plain restart shows whether it comes again",
+        traits=("own_failure",),
+    )  # fmt: skip
+    yield FaultClass(
+        "page_not_backed", by, ("platform",), "none", "processes used mapped pages that nothing backs",
+        advice="no machine is at fault as far as is seen: see how full /dev/shm is, and raise its limit",
+        traits=("own_failure",),
+    )  # fmt: skip
+
+
 def _memory() -> Iterator[FaultClass]:
     by = ("crash",)
+    yield FaultClass(
+        "loader_crashed", by, ("code",), "none", "a worker of its data loader ended without an exception",
+        advice="no machine is at fault as far as is seen: run it with num_workers=0, which shows what fails, or on which sample",
+        traits=("own_failure",),
+    )  # fmt: skip
     yield FaultClass(
         "device_memory", by, ("imbalance",), "none", "its share did not fit its GPU",
         advice="no machine is at fault: see what else its GPU held, and let this rank hold less on it",

@@ -154,6 +154,10 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("off_bus_many", by, ("machine",), "reboot_node", "several GPUs of the node left the bus together")
     yield FaultClass("out_of_time", by, ("none",), "none", "an event of another time")
     yield FaultClass("soft_lockup", by, ("machine",), "reboot_node", "a processor was stuck in the kernel")
+    yield FaultClass(
+        "memory_wearing", by, ("machine",), "probe", "a memory module of its host corrects too many errors"
+    )
+    yield FaultClass("gpu_link_errors", by, ("machine",), "probe", "a link between its GPUs corrected very many errors")
     yield FaultClass("machine_check", by, ("machine",), "evict", "an uncorrected hardware error of the host")
     yield FaultClass("kernel_panic", by, ("machine",), "reboot_node", "the kernel panicked")
     yield FaultClass("disk_error", by, ("machine",), "probe", "a disk or a local file system failed")

@@ -27,9 +27,35 @@ _CHANGE = re.compile(
 )
 
 
+_EXPLAINED = re.compile(r"(?m)^> ?NVRM: [^\n]{1,600}\n[-*] ")
+"""A driver's line that a thread quotes above an item of a list, in which it says what the line means."""
+_OURS = re.compile(
+    r"(?i)\b(?:I|we)(?: am| are|'m|'re| have been)? (?:\w+ )?(?:get|got|getting|hit|hitting|facing|faced|encounter(?:ed|ing)?)\b"
+    r"(?![^.?!]{0,200}\b(?:if|when|whenever) (?:you|we|a|the)\b)"
+)
+
+
+_HUNK = re.compile(r"@@ -\d{1,7}(?:,\d{1,7})? \+\d{1,7}(?:,\d{1,7})? @@")
+_DIFF_FENCE = re.compile(r"\s{0,8}(?:```|~~~)(?:diff|patch|suggestion)\b")
+
+
+def changed_lines(head: str) -> frozenset[int]:
+    """Return the lines, counted from 1, of a change to files: a program's source or a document, and no job's output."""
+    found: set[int] = set()
+    fenced = hunk = False
+    for number, line in enumerate(head.splitlines(), 1):
+        ends = fenced and line.lstrip().startswith(("```", "~~~"))
+        fenced = not ends and (fenced or _DIFF_FENCE.match(line) is not None)
+        hunk = _HUNK.match(line) is not None or (hunk and line[:1] in {"+", "-", " ", "\\"})
+        if fenced or hunk:
+            found.add(number)
+    return frozenset(found)
+
+
 def is_of_tests(head: str) -> bool:
     """Whether a text describes a change to a program, or shows what a test gives it, so that its kernel lines are examples."""
-    return _CHANGE.search(head) is not None or _TESTED.search(head) is not None
+    explained = len(_EXPLAINED.findall(head)) > 1
+    return explained or _CHANGE.search(head) is not None or _TESTED.search(head) is not None
 
 
 def is_advice(head: str) -> bool:
@@ -42,4 +68,4 @@ def is_advice(head: str) -> bool:
     said = [line for line in outside if _SENTENCE.match(line) and (line[0] == "#" or _STOP.search(line))]
     if len(said) < 2 or len(said) < SHARE * len(outside) or any(map(_STAMP.search, outside)):
         return False
-    return any(map(_ADVICE.search, said))
+    return any(map(_ADVICE.search, said)) and not any(map(_OURS.search, said))

@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 from collectors.formats import Input, titles
-from collectors.formats.advice import is_advice, is_of_tests
+from collectors.formats.advice import changed_lines, is_advice, is_of_tests
 from collectors.formats.job_log import attempts, log_marks, step_lines
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.job_log import MAX_EVENTS, MAX_SEGMENTS, JobLog
@@ -24,6 +24,7 @@ from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
+from collectors.formats.kernel_log.mcelog import HEADINGS
 from collectors.formats.markup import Margin, is_literal, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import HEADING, SmiLines
 from collectors.formats.reports import reported
@@ -32,8 +33,7 @@ from collectors.formats.stacks.pyspy_text import LABEL
 from collectors.formats.text_lines import LINE_BYTES
 from collectors.records import KernelEvent, LogEvent, Record, StackDump, Steps, Unread
 
-CHUNK_BYTES = 1 << 20
-LABEL_BYTES = 32
+CHUNK_BYTES, LABEL_BYTES = 1 << 20, 32
 MAX_ATTEMPTS = 64  # of one log; a job that is started again and again is judged by its newest
 MAX_WRAPPED = 8  # lines of one step that was broken into several
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES = 20_000, 400
@@ -70,7 +70,7 @@ _TROUBLE = _blanked(log_marks.TROUBLE)
 _WORDS = tuple(
     (mask, tuple(word for word, _ in _blanked(words)))
     for mask, words in (
-        (KERNEL, (*kernel_lines.WORDS, "last message repeated", "-- Boot", '"MESSAGE":[', '"MESSAGE" : [')),
+        (KERNEL, (*kernel_lines.WORDS, *HEADINGS, "last message repeated", "-- Boot", '"MESSAGE":[', '"MESSAGE" : [')),
         (STACK, stack_lines.WORDS),
         (STEP, step_lines.WORDS),
         (JOB, log_marks.NO_NUMBER),
@@ -160,6 +160,7 @@ class _Reader:
         self.bare: list[tuple[int, KernelEvent]] = []  # of lines without a stamp: a job's texts may hold them
         self.at_line = 0
         self.wrapped: list[tuple[int, str]] = []  # of a step's line that was broken, what came so far
+        self.changed = changed_lines(input.head.decode(errors="replace"))
         margin = Margin.of(input.head.decode(errors="replace"))
         self.margin = margin if margin.is_there else None
 
@@ -227,7 +228,7 @@ class _Reader:
         self.at_line = number
         if self.wrapped and not self._goes_on(number, text):
             self._unwrap()
-        elif self.wrapped:
+        elif self.wrapped or number in self.changed or kernel_lines.is_example(text):
             return
         literal = bool(mask & KERNEL) and is_literal(text)
         text = text if literal else reported(unmarked(text))
@@ -342,7 +343,7 @@ class _Reader:
 
     def _of_job(self, text: str) -> bool:
         split = kernel_times.split(text)
-        return not split.form or split.tag.startswith(_JOB_SERVICES)
+        return not split.form or split.tag.startswith(_JOB_SERVICES) or "fabricmanager" in text
 
     def _is_of_stack(self, number: int, text: str) -> bool:
         may_begin = any(word in text for word in stack_lines.WORDS) or (

@@ -76,6 +76,12 @@ def _test(verdict: Verdict, suspects: str) -> str:
 def _deed(action: Action, suspects: str) -> str:
     """Return what to do as one sentence that names its object."""
     object_ = _object(action, suspects)
+    if (
+        action.devices
+        and not (action.nodes or action.ranks)
+        and action.kind in {"evict", "reboot_node", "drain_after_job"}
+    ):
+        object_ = f"the node of {object_}"
     return {
         "evict": f"Evict {object_}.",
         "drain_after_job": f"Let the job go on, and drain {object_} when it ends.",

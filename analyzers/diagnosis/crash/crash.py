@@ -7,14 +7,25 @@ one rank, some, or all that logged one; then, with echoes only, the ranks that r
 from __future__ import annotations
 
 import signal
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from analyzers.diagnosis.crash import outside, silence
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
-from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, classify, evidence_of, failures_of, place
+from analyzers.diagnosis.crash.failures import (
+    ECHOES,
+    OWN,
+    SPOKEN,
+    Failure,
+    classify,
+    evidence_of,
+    failures_of,
+    peers_lost,
+    place,
+    shows_itself,
+)  # fmt: skip
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -91,8 +102,8 @@ def _order(event: LogEvent) -> tuple[Any, ...]:
 def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
     """The scheduler's own words. A preemption explains every later death; a lost node is named; a time limit is weak."""
     own = [failure for failure in scene.failures if failure.kind in SPOKEN]
-    if lost := outside.lost_nodes(scene.classified):
-        yield _node_failure(scene, lost)
+    for kind, events in outside.nodes_out(scene.classified):
+        yield _node_failure(scene, kind, events)
     if refused := outside.refusals(scene.classified, scene.failures):
         yield _outside(scene, refused, *outside.refused_fault_class_of(refused))
         return
@@ -173,8 +184,8 @@ def _stood(scene: Scene, events: Sequence[LogEvent], stood: Evidence) -> Finding
     )
 
 
-def _node_failure(scene: Scene, events: Sequence[LogEvent]) -> Finding:
-    row = scene.table["cause"]["node_failure"]["one"]
+def _node_failure(scene: Scene, kind: str, events: Sequence[LogEvent]) -> Finding:
+    row = scene.table["cause"][kind]["one"]
     by_node = {event.node: event for event in reversed(events)}
     if len(by_node) > 1:
         by_node.pop(None, None)  # a line that names no node is about one that another line names
@@ -198,7 +209,7 @@ def _roots(scene: Scene) -> Iterator[Finding]:
         # Ended without words while another gave its reason: srun and torchrun kill what is left. Unless it was first.
         mine = (certain or spoken) + [failure for failure in silent if failure.first]
     else:
-        mine = silent or scene.of_kinds("aborted") or _first_exits(scene) or scene.of_kinds("network")
+        mine = silent or scene.of_kinds("aborted") or _first_exits(scene) or scene.of_kinds("daemon_lost", "network")
     if not spoken and not mine and (network := scene.events("network")):
         mine = [_transport(network)]
     groups: dict[tuple[str, ...], list[Failure]] = defaultdict(list)
@@ -240,16 +251,21 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     if f"{spread}_unheard" in rows and not _others_lost_a_peer(scene, group):
         row = rows[f"{spread}_unheard"]
     if spread != "all" and "one_alone" in rows and not outright and not _others_seen(scene, group):
-        row = rows["one_alone"]
+        row = (
+            rows["one_shown"]
+            if "one_shown" in rows and any(map(shows_itself, scene.of_kinds("crashed")))
+            else rows["one_alone"]
+        )
     if spread != "all" and "unordered" in rows and not any(failure.first for failure in group):
         row = rows["unordered"]
     if kind == "crashed" and all(failure.event and failure.event.signal == signal.SIGBUS for failure in group):
-        row = rows.get("bus_all" if spread == "all" else "bus", row)
+        row = rows["bus_all" if spread == "all" else "bus_some" if len(group) > 1 else "bus"]
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
-    if any(failure.first for failure in mine) and not any(failure.first for failure in group):
+    cut = [each for each in scene.of_kinds("exit") if each.first and each.event and each.event.exit_code is None]
+    if any(failure.first for failure in (*mine, *cut)) and not any(failure.first for failure in group):
         strength *= DISPUTED
     suspects = _suspects(group, row, spread, strength)
-    by_peer = _peers(scene, group)
+    by_peer = peers_lost(scene.events("echo"), {failure.node for failure in group})
     if not suspects:
         by_peer = (*(one for failure in group for one in failure.evidence()[:1]), *by_peer)[:MAX_EVIDENCE]
     missing = tuple(str(text) for text in row.get("missing", ()))
@@ -265,7 +281,7 @@ def _others_lost_a_peer(scene: Scene, group: Sequence[Failure]) -> bool:
 def _others_seen(scene: Scene, group: Sequence[Failure]) -> bool:
     """Whether anything shows another process of the job: of a process whose end is all there is, nothing follows for others."""
     own = {failure.rank for failure in group}
-    ended = [failure for failure in scene.failures if failure not in group]
+    ended = [failure for failure in scene.failures if failure not in group and failure.kind != "daemon_lost"]
     # That the launcher ended others too shows neither that they ran on nor why this one ended.
     return bool(scene.heard - own) or any(not _only_closed(failure) for failure in ended)
 
@@ -348,21 +364,6 @@ def _nodes(group: Sequence[Failure], why: str, strength: float) -> tuple[Suspect
         Suspect(kind="node", strength=strength, why=why.format(what=one.what()), node=node, evidence=one.evidence())
         for node, one in sorted(by_node.items())
     )
-
-
-def _peers(scene: Scene, group: Sequence[Failure]) -> tuple[Evidence, ...]:
-    """Count the ranks that lost a connection, by host; it supports a suspect on that host and decides nothing."""
-    lost = [event for event in scene.events("echo") if event.peer]
-    counts = Counter((event.peer or "").rsplit(":", 1)[0] for event in lost)
-    nodes = {failure.node for failure in group}
-    classified = []
-    for host, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:2]:
-        one = next(event for event in lost if (event.peer or "").rsplit(":", 1)[0] == host)
-        where = ", the suspect's own node" if host in nodes else ""
-        classified.append(
-            Evidence(text=f"{count} ranks lost their connection to {host}{where}", source=one.source, at=one.at)
-        )
-    return tuple(classified)
 
 
 def _finding(

@@ -8,8 +8,8 @@ which line is the oldest: the launcher notices victims first as often as not.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,8 @@ from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
 OWN = (
     "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "device_shared", "shared_memory",
-    "host_memory", "network_port", "file_system", "user", "storage", "data", "numeric",
-    "crashed", "killed", "aborted", "exit",
+    "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse", "launch", "user", "storage", "data", "numeric",
+    "crashed", "killed", "aborted", "exit", "daemon_lost",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
@@ -29,9 +29,11 @@ SPOKEN = OWN[: OWN.index("crashed")]
 """Own kinds that the rank itself put into words."""
 _OF_NO_PROCESS = frozenset({
     "", "launcher", "step_ended", "waits_for_place", "got_place", "node_returned",
-    "preempted", "time_limit", "cancelled", "node_failure", "shutdown", "numeric_line", "collective",
+    "preempted", "time_limit", "cancelled", "node_failure", "node_drained", "shutdown", "numeric_line", "collective",
 })  # fmt: skip
 WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "numeric"})
+NO_NAMES = frozenset({"LaunchError", "ncclInvalidUsage", "CheckError"})
+"""Names that the reader of a line gave to what the line itself calls by no name."""
 BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
 """Events in which another process reports an end, and that give no reason."""
 ECHOES = frozenset({"echo", "watchdog", "network"})
@@ -45,6 +47,7 @@ CONNECTING = (
 TEXT_CHARACTERS = 240
 CLEANUP_WITHIN_SECONDS = 120.0  # of another process's failure: later a SIGKILL in a launcher's report is another story
 DEVICE_FAULTS = frozenset({"xid", "off_bus", "gpu_lost", "gpu_uncorrected"})
+_PROGRAM = re.compile(r"python|pt_|torchrun|ray::")
 _PCI = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
@@ -83,7 +86,8 @@ class Failure:
             return self.kind
         if event.exception:
             message = (event.message or "").splitlines()
-            said = f"{last_name(event.exception)}: {message[0]}" if message else last_name(event.exception)
+            named = [] if event.exception in NO_NAMES else [last_name(event.exception)]
+            said = ": ".join((*named, *message[:1]))
             inner = own_frame(event)
             return clip(said) + (f" in {inner.function} ({inner.file}:{inner.line})" if inner and inner.file else "")
         if event.event == "oom_kill":
@@ -173,6 +177,7 @@ def classify(
     share = float(table.get("device_shared_from", 1.0))
     reported = [event for event in events if event.event == "torchrun_failure" and event.at is not None]
     lost_another = {event.peer for event in events if event.event == "worker_died" and event.peer}
+    flapping = _flapping(events)
     told = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
     for event in events:
         kind = kind_of(event, table)
@@ -180,6 +185,8 @@ def classify(
             kind = "launcher"  # the worker's own exception follows it
         if event.event == "worker_died" and event.node in lost_another:
             kind = "echo"  # it reports the end of another itself
+        if event.event == "port_state" and event.code == "DOWN" and event.device in flapping:
+            kind = "network_port"
         if kind == "device_memory" and held_by_others(f"{event.message} {event.text}") >= share:
             kind = "device_shared"
         if kind == "killed" and _is_cleanup(event, reported):
@@ -187,6 +194,15 @@ def classify(
         if kind == "device_fault" and trapped and "unspecified launch failure" in f"{event.message} {event.text}":
             kind = "echo"
         yield "" if kind == "device_lost" and _is_the_kernels(event, kernel) else kind, event
+
+
+def _flapping(events: Sequence[LogEvent]) -> set[str | None]:
+    """Return the ports that one text shows both down and in another state; one that is always down may be unused."""
+    states: dict[str | None, set[str | None]] = defaultdict(set)
+    for event in events:
+        if event.event == "port_state":
+            states[event.device].add(event.code)
+    return {device for device, shown in states.items() if "DOWN" in shown and len(shown) > 1}
 
 
 def _wraps(event: LogEvent) -> bool:
@@ -291,7 +307,13 @@ def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent]) -> Non
     for event in kernel:
         same_node = event.node is not None and event.node == failure.node
         elsewhere = None not in {event.node, failure.node} and not same_node
-        if event.event == "oom_kill" and (same_node or (event.pid in pids and not elsewhere)):
+        # A shell's bare "Killed" names no process: the kernel's lines in the same paste do.
+        beside = failure.rank is None and not pids and failure.node is None and failure.event is not None
+        beside = beside and place(event.source)[0] == place(failure.event.source if failure.event else "")[0]
+        if event.event == "oom_kill" and beside and _PROGRAM.match(event.process or ""):
+            failure.kind = ""  # the kernel's line is a claim of its own
+            return
+        if event.event == "oom_kill" and (same_node or beside or (event.pid in pids and not elsewhere)):
             failure.kind = "host_memory"
             failure.classified.append(
                 ("host_memory", LogEvent(source=event.source, at=event.at, event="oom_kill", text=event.text))
@@ -299,10 +321,33 @@ def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent]) -> Non
             return
 
 
+def shows_itself(failure: Failure) -> bool:
+    """Whether the process's own handler of signals reported its crash, as Python's and UCX's do; a launcher only sees an end."""
+    return any(
+        word in event.text for _, event in failure.classified for word in ("Fatal Python error", "Caught signal ")
+    )
+
+
 def is_connecting(event: LogEvent) -> bool:
     """Whether an echo is of a process that had not reached its peers yet: it lost none, and waited for any of them."""
     said = " ".join((event.exception or "", event.message or "", event.text)).lower()
     return any(word in said for word in CONNECTING)
+
+
+def peers_lost(echoes: Sequence[LogEvent], nodes: Collection[str | None]) -> tuple[Evidence, ...]:
+    """Count the ranks that lost a connection, by host; it supports a suspect on that host and decides nothing.
+
+    ``nodes``: those of the suspects.
+    """
+    lost = [event for event in echoes if event.peer]
+    counts = Counter((event.peer or "").rsplit(":", 1)[0] for event in lost)
+    found = []
+    for host, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:2]:
+        one = next(event for event in lost if (event.peer or "").rsplit(":", 1)[0] == host)
+        where = ", the suspect's own node" if host in nodes else ""
+        text = f"{count} ranks lost their connection to {host}{where}"
+        found.append(Evidence(text=text, source=one.source, at=one.at))
+    return tuple(found)
 
 
 def missing_in_barrier(events: Sequence[LogEvent]) -> set[int]:

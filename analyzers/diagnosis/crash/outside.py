@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -97,7 +97,7 @@ def refusals(classified: Sequence[tuple[str, LogEvent]], failures: Sequence[Fail
     What a scheduler's plugin fails at, such as in an epilog, may come after the end: it explains none that speaks for itself.
     What a daemon says of itself explains no process that failed at all. Beside a node that was lost both are its echo.
     """
-    lost = bool(lost_nodes(classified))
+    lost = any(nodes_out(classified))
     spoken = lost or any(failure.kind in SPOKEN for failure in failures)
     failed = lost or any(failure.kind in OWN for failure in failures)
     hushed = {PLUGIN: spoken, DAEMON: failed}
@@ -113,6 +113,14 @@ def lost_nodes(classified: Sequence[tuple[str, LogEvent]]) -> list[LogEvent]:
         elif kind == "node_returned":
             lost = [one for one in lost if one.operation != UNHEARD or one.node not in {event.node, None}]
     return lost
+
+
+def nodes_out(classified: Sequence[tuple[str, LogEvent]]) -> Iterator[tuple[str, list[LogEvent]]]:
+    """Yield the nodes that failed, and those that the scheduler took out of use though they answer, as kind and reports."""
+    lost = lost_nodes(classified)
+    failed = {event.node for event in lost}
+    drained = [event for kind, event in classified if kind == "node_drained" and event.node not in failed]
+    yield from ((kind, events) for kind, events in (("node_failure", lost), ("node_drained", drained)) if events)
 
 
 def refused_fault_class_of(refused: Sequence[LogEvent]) -> tuple[str, float, str]:

@@ -8,6 +8,7 @@ one is a suspect only: its log may be missing. These findings narrow another's s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from analyzers.diagnosis.crash import watchdogs
 from analyzers.diagnosis.crash.failures import Failure, evidence_of, is_connecting, missing_in_barrier
@@ -16,6 +17,7 @@ from analyzers.model.topology import Topology
 from collectors.records import LogEvent
 
 NEVER_ENTERED = 0.6
+UNCOUNTED = 0.3  # a rank that is in no report, where nothing says how many ranks there are: it may not be the only one
 STUCK = 0.7
 SILENT = 0.45
 DIFFERENT = 0.9
@@ -53,6 +55,10 @@ def findings(
     suspects = [_named(rank, behind.get(rank), stuck.get(rank), echoes, topology, lost) for rank in named]
     fault_class = "process_gone" if named and set(named) <= lost and not timed_out else "never_entered"
     cause: Cause = "machine"
+    if suspects and not stuck and not barrier and all(map(watchdogs.is_by_name, reports)) and not numbers:
+        fault_class, cause = "never_submitted", "unknown"
+        if topology.world_size is None and not any(event.event == "collective_behind" for event in reports):
+            suspects = [replace(suspect, strength=UNCOUNTED) for suspect in suspects]
     if different:
         suspects, cause = [_of_code(one) for one in different], "code"
         fault_class = "desync"

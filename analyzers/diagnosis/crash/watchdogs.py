@@ -150,6 +150,13 @@ def _absent(reports: Sequence[LogEvent]) -> dict[int, Evidence]:
     }
 
 
+def is_by_name(event: LogEvent) -> bool:
+    """Whether a report is of operations that a program submits by their names, in an order of its own, as Horovod's are."""
+    if event.event not in {"collective_behind", "collective_unfinished"} or event.sequence is not None:
+        return False
+    return bool(event.operation) or "missing ranks:" in event.text
+
+
 def ranks_of(event: LogEvent) -> list[int]:
     """Return the ranks that a line is about: those it names, or else its writer's."""
     if event.ranks is not None:

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from analyzers.diagnosis.hardware.memory import worn_memory
 from analyzers.diagnosis.hardware.occurrences import Occurrence, coalesce, of_kind
+from analyzers.diagnosis.hardware.pcie import worst_below
 from analyzers.diagnosis.hardware.places import Places
 from analyzers.model.finding import Cause, Finding, Kind, Suspect, Symptom
 from analyzers.model.window import Window, last_activity_ns
@@ -15,6 +17,7 @@ from collectors.records import KernelEvent, ProcessState, Steps
 
 EVIDENCE_LIMIT = 8
 STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "cifs", "beegfs", "weka", "9p", "fuse"})
+MANY_LINK_ERRORS = 100  # corrected at once; fewer are everyday life, and alone they accuse nobody
 OUTAGE_SECONDS = 60.0  # a file server that answers again sooner stalled nobody for long
 _JOB_PROCESS = re.compile(r"python|torchrun|pt_|train|megatron|ray::|vllm|sglang", re.IGNORECASE)
 _HOST_SERVICE = re.compile(
@@ -23,6 +26,10 @@ _HOST_SERVICE = re.compile(
     r"nslcd|chronyd|ntpd|auditd|dhclient|NetworkManager|tuned|irqbalance|multipathd|udev|apt|dpkg|logrotate|updatedb|mandb|cups|postfix|clamd|dnf|yum|packagekit|gnome|Xorg|"
     r"Xwayland|kwin|plasma|chrom|firefox|Web Content|Isolated Web|code|slack",
     re.IGNORECASE,
+)
+_FILE_SERVER = re.compile(  # processes and kernel threads that serve files to others, or write them back
+    r"nfsd|lockd|gluster|glfs_|ceph-(?:osd|mds)|bstore_|ll_ost|mdt\d|ost_|beegfs-|mmfsd|smbd|txg_sync|z_(?:wr|rd)_|btrfs-|"
+    r"ocfs2|gfs2|dlm_|minio|iscsi|nvmet"
 )
 _JOB_LIBRARY = re.compile(r"libnccl|libcuda|libtorch|libc10|libcudnn|libcublas|libmlx5|libibverbs")
 
@@ -75,6 +82,13 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
     ("gsp_timeout", None): _Rule(
         "gsp_timeout", "machine", "node", 0.55, "the system processor of a GPU did not answer, or the GPU needs a reset"
     ),
+    ("gpu_link_errors", None): _Rule(
+        "gpu_link_errors",
+        "machine",
+        "device",
+        0.6,
+        "a link between GPUs corrected very many errors, and a GPU of its node was reset",
+    ),
     ("mlx5", "fatal"): _Rule("nic_health", "network", "device", 0.7, "the network card reports itself unhealthy"),
     ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),
     ("segfault", None): _Rule("segfault", "code", "code", 0.4, "a process of the job crashed", "crash"),
@@ -88,6 +102,11 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
 }
 
 
+WORN = _Rule(
+    "memory_wearing", "machine", "node", 0.55, "a memory module corrects errors at a rate that asks for its replacement"
+)
+
+
 def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = False) -> Iterator[Finding]:
     """Yield one finding per class and host; what is blamed on storage, or befell many at once, is one for all together.
 
@@ -95,7 +114,7 @@ def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = Fal
     """
     unreachable = _unreachable(events)
     grouped: dict[tuple[_Rule, str], list[Occurrence]] = defaultdict(list)
-    occurrences = _without_resets(coalesce(events))
+    occurrences = worst_below(_without_resets(coalesce(events)))
     local = [one for one in occurrences if one.event.event != "hung_task" or not _waits_for_storage(one, unreachable)]
     shared = _befell_many(local, places.count)
     yield from map(_shared_finding, shared)
@@ -107,18 +126,27 @@ def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = Fal
             grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
                 occurrence
             )
+    for worn in worn_memory(events) if alone else ():
+        grouped[WORN, worn[0].machine] += worn
     for (rule, _), alike in sorted(grouped.items(), key=lambda item: (item[0][0].fault_class, item[0][1])):
         yield _finding(rule, alike, places)
 
 
 def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
     """Leave out the reset of a GPU that the same log explains, and a silent GSP where an Xid or a lost GPU says of which."""
+    reset = {one.machine for one in occurrences if one.event.event == "gpu_reset"}
+    of_link = {
+        id(one): one.machine
+        for one in occurrences
+        if one.event.event == "gpu_link_errors" and one.count >= MANY_LINK_ERRORS and one.machine in reset
+    }
     explained = {one.key for one in occurrences if one.event.event in {"gpu_uncorrected", "gpu_lost"}}
     named = {one.machine for one in occurrences if one.event.event in {"xid", "off_bus", "gpu_lost"}}
     return [
         one
         for one in occurrences
-        if (one.event.event != "gpu_reset" or one.key not in explained)
+        if (one.event.event != "gpu_reset" or not (one.key in explained or one.machine in of_link.values()))
+        and (one.event.event != "gpu_link_errors" or id(one) in of_link)
         and (one.event.event != "gsp_timeout" or one.machine not in named)
     ]
 
@@ -143,7 +171,7 @@ def _of_the_job(event: KernelEvent) -> bool:
 
 
 def _waits_for_storage(occurrence: Occurrence, unreachable: list[Occurrence]) -> bool:
-    if occurrence.event.device in STORAGE:
+    if occurrence.event.device in STORAGE or _FILE_SERVER.match(occurrence.event.process or ""):
         return True
     stuck = occurrence.event.seconds or 0.0
     return occurrence.event.device is None and any(

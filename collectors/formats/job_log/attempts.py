@@ -12,7 +12,9 @@ FATAL = frozenset(
     {"traceback", "cuda_error", "oom", "fatal_python", "worker_killed", "watchdog_timeout", "watchdog_abort"}
 )
 """What ends a process: one that goes on with its steps has printed it of something else, or has handled it."""
-ENDS = frozenset({"exit", "torchrun_failure", "oom_kill", "preempted", "cancelled", "time_limit", "node_failure"})
+ENDS = frozenset(
+    {"exit", "torchrun_failure", "oom_kill", "preempted", "cancelled", "time_limit", "node_failure", "daemon_lost"}
+)
 """What a launcher or the scheduler reports of an end."""
 
 OUTLIVED = frozenset({"network_error", "connection_closed", "nccl_error"})

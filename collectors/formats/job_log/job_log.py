@@ -8,7 +8,6 @@ folded: an error that a loop prints is one event. Files and the logs that an age
 
 from __future__ import annotations
 
-import math
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -21,10 +20,11 @@ from collectors.formats.job_log import families, log_marks, rl_steps
 from collectors.formats.job_log.attempts import ENDS, FATAL, OUTLIVED
 from collectors.formats.job_log.job_lines import STAMPED, Line, is_numbered, peel
 from collectors.formats.job_log.launchers import Launcher
+from collectors.formats.job_log.loss_column import LossColumn, has_number
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
 from collectors.formats.job_log.shapes import Blocks, identity, without_endless_numbers
-from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
+from collectors.formats.job_log.step_lines import may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
 from collectors.formats.job_log.traceback_events import alone, event_of, in_title, may_stand, quoted_in
@@ -124,10 +124,6 @@ def _has(text: str, words: tuple[str, ...]) -> bool:
     return False
 
 
-def _has_number(line: Line, step: Step | None) -> bool:
-    return bool(log_marks.loss_is_number(line.text)) if step is None else math.isfinite(step.loss)
-
-
 class JobLog:
     """What one log holds so far, bounded; ranks that only later lines reveal are filled in by ``events``."""
 
@@ -153,6 +149,7 @@ class JobLog:
         self.local_is_rank = False  # a line's rank is its local rank: this is the job's first node
         self.locals: set[int] = set()  # that print lines of their own
         self.named: set[int] = set()  # ranks that lines name
+        self.losses = LossColumn()
         self.quotes_texts = False  # texts of a model were seen: a step ends one
         self.step_blocks = rl_steps.Blocks()
         self.phases = rl_steps.Phases()
@@ -171,7 +168,7 @@ class JobLog:
         step = (read_step(line, before) or read_block(line, self.step_blocks)) if reports else None
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
-            self.steps.add(step, line)
+            self.steps.add(self.losses.checked(step, line), line)
             self.runs.take(step.step, line)
             if self.quotes_texts and (of := self.streams.get(line.stream)) is not None:
                 of.quotes.end()
@@ -179,7 +176,7 @@ class JobLog:
             self._note_local(line, step.rank)
         elif begins:
             self._note_local(line, line.rank)
-        if lost and line.stream in self.lost and _has_number(line, step):
+        if lost and line.stream in self.lost and has_number(line, step):
             self.no_number[line.stream].end()
             self.lost.discard(line.stream)
         if not (words if line.stream in self.open else begins):
@@ -386,7 +383,7 @@ class JobLog:
     def _placed(self, found: LogEvent) -> LogEvent:
         rank = found.rank
         launchers = {"torchrun_failure", "closing_signal", "terminated", "preempted", "cancelled", "step_cancelled",
-                     "time_limit", "node_failure"}  # fmt: skip
+                     "time_limit", "node_failure", "daemon_lost"}  # fmt: skip
         if rank is None and found.event not in launchers and found.pid is None:
             rank = own if (own := self._own_rank) is not None else self._rank_of_local(found.local_rank)
         elif rank is None and found.local_rank is not None:

@@ -85,7 +85,10 @@ def _ray_worker(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
 
 
 def _ended(found: re.Match[str], line: Line) -> Iterator[LogEvent]:
-    """An exit with its code; DeepSpeed's launcher and Lightning's report the first process that failed."""
+    """An exit with its code; DeepSpeed's launcher and Lightning's report the first process that failed.
+
+    The command in DeepSpeed's line is that of the process that it started last, whichever failed (``launcher/launch.py``).
+    """
     yield event(line, "exit", first=True, **fields_of(found))
 
 
@@ -121,8 +124,7 @@ _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
      _spawned),
     ("orker died or was killed", re.compile(r"[Aa] worker died or was killed(?:.*Worker PID: (\d{1,9}))?"), _ray_worker),
     ("died with <Signals", re.compile(r"CalledProcessError: .* died with <Signals\.SIG\w+: (?P<signal>\d+)>"), _plain("exit")),
-    ("exits with return code", re.compile(
-        r"(?:--local_rank=(?P<local_rank>\d{1,4}).{0,6000})?exits with return code = (?P<exit>-?\d{1,3})"), _ended),
+    ("exits with return code", re.compile(r"exits with return code = (?P<exit>-?\d{1,3})"), _ended),
     ("Child process with PID", re.compile(
         r"(?:\[rank: (?P<rank>\d{1,7})\] )?Child process with PID (?P<pid>\d{1,9}) terminated with code "
         r"(?P<exit>-?\d{1,3})"), _ended),
@@ -223,10 +225,11 @@ class Launcher:
 
     def _end_block(self) -> list[LogEvent]:
         block, line, self._block = self._block, self._block_line, {}
-        if not block or line is None or "exitcode" not in block:
+        cut = self._section is True and "rank" in block  # a paste ends in the block of the first failure
+        if not block or line is None or not ("exitcode" in block or cut):
             return []
         rank = re.match(r"(\d+)(?: \(local_rank: (\d+)\))?", block.get("rank", ""))
-        code = re.match(r"(-?\d+)(?:\s+\(pid: (\d+)\))?", block["exitcode"])
+        code = re.match(r"(-?\d+)(?:\s+\(pid: (\d+)\))?", block.get("exitcode", ""))
         fields: dict[str, Any] = fate(int(code[1])) if code else {}
         return [
             event(
@@ -234,7 +237,7 @@ class Launcher:
                 rank=int(rank[1]) if rank else None, local_rank=int(rank[2]) if rank and rank[2] else None,
                 pid=int(code[2]) if code and code[2] else None, node=host_of(block.get("host", "")) or None,
                 at=instant(block.get("time", "")), exception=block.get("exception"), message=block.get("message"),
-                text=f"exitcode {block['exitcode']}: {block.get('traceback', '')}"[:500],
+                text=f"exitcode {block.get('exitcode', 'not shown')}: {block.get('traceback', '')}"[:500],
             )
         ]  # fmt: skip
 

@@ -38,9 +38,15 @@ _PEER = re.compile(
     r"[:\s]{1,8}\[?(?P<host>[0-9A-Za-z_.:-]{1,255}?)\]?(?:<(?P<a>\d+)>|[:|](?P<b>\d+))(?![\d:])"
 )
 _GLOO_TIMEOUT = re.compile(r"Timed out waiting (\d+)ms for (\w+) operation")
+_BETWEEN = (
+    r"(?:(?!\b(?:and|but|when|where|with|without|no|not|or|the|number|print\w*|because|if|so|we|this|that) )[^\n\d])"
+)
+"""A letter between a loss and its value; a sentence that goes on from the one to another subject gives none."""
 _LOSS = re.compile(
     r"(?i)(?:\b(?P<of>[a-z][\w-]{0,31}) )?\b(?P<whole>(?:train(?:ing)?|total|lm)[_/ ])?loss\b(?! ?scal)"
-    r"(?:[^\n\d]{0,30}?(?:[\s:=|]|tensor\()(?P<none>nan|[-+]?inf)\b|[^\w\n]{0,6}(?:tensor\()?[-+]?\.?(?P<number>\d))"
+    r"(?:"
+    + _BETWEEN
+    + r"{0,30}?(?:[\s:=|]|tensor\()(?P<none>nan|[-+]?inf)\b|[^\w\n]{0,6}(?:tensor\()?[-+]?\.?(?P<number>\d))"
     r"|\b(?P<adjective>nan|inf) loss\b(?!\W{0,3}\d)"
 )
 """A loss and its value. A gradient norm that is none is no mark: fp16 training overflows now and then, and skips the step."""

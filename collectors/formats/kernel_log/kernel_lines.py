@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from collectors.formats.kernel_log import storage_lines
+from collectors.formats.kernel_log import gpu_lines, storage_lines
 from collectors.records import pci_address
 
 Fields = dict[str, Any]
@@ -21,17 +21,24 @@ NVLINK_XID = 74
 ERR_FATAL = 2
 CLEANUP_XID = 45
 TASKS_SHOWN = "tasks_shown"  # no event: sysrq asked for the stacks of the tasks that wait just now
+HOST_BRIDGE = "0000:00:00"  # no GPU has this address: who writes a line as an example does
+OF_GPUS = frozenset({"xid", "off_bus", "gpu_lost", "gpu_uncorrected", "gpu_reset"})
 LOOK_LIMIT = 2048  # characters looked at: bounds what a pattern can cost on a hostile line
 TEXT_LIMIT = 600  # characters kept of a line; a hung task's name or a garbled line may be longer
 REGISTERS_LIMIT = 16
 
-_PCI = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-7])?|[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_PCI = gpu_lines.PCI
 _PORT = r"((?:ib|eth|en|mlx|bond|rdma|roce|hsn)[A-Za-z0-9._@-]{0,30})"  # not veth, cali, docker, br-: those come and go
 
 
 def worth_a_look(text: str) -> bool:
     """Whether a line may report an event, quickly: nearly all lines of a kernel log hold none of the words."""
     return any(word in text for word in WORDS)
+
+
+def is_example(text: str) -> bool:
+    """Whether a driver's line is about an address that no GPU has, as in documents and tests."""
+    return HOST_BRIDGE in text and "NVRM: " in text
 
 
 def event(text: str) -> Fields | None:
@@ -43,7 +50,9 @@ def event(text: str) -> Fields | None:
             continue
         if any(word in text for word in words) and (found := pattern.match(text)):
             fields = read(found)
-            return {"text": text[:TEXT_LIMIT].strip(), **fields} if fields is not None else None
+            if fields is None or (fields["event"] in OF_GPUS and fields.get("pci") == HOST_BRIDGE):
+                return None
+            return {"text": text[:TEXT_LIMIT].strip(), **fields}
     return None
 
 
@@ -109,17 +118,6 @@ def _sxid(found: re.Match[str]) -> Fields | None:
         "severity": _severity_word(severity[1]) if severity else None,
         "link": int(link[1]) if link else None,
     }
-
-
-def _of_gpu(name: str) -> Callable[[re.Match[str]], Fields]:
-    """Build a reading for a pattern whose first group is a GPU's address."""
-    return lambda found: {"event": name, "pci": pci_address(found[1])}
-
-
-def _gpu_page_fault(found: re.Match[str]) -> Fields:
-    pid = found["pid"]
-    fields: Fields = {"event": "gpu_page_fault", "pci": pci_address(found[1])}
-    return fields | ({"pid": int(pid), "process": found["name"].strip() or None} if pid and int(pid) else {})
 
 
 def _off_bus(found: re.Match[str]) -> Fields:
@@ -218,6 +216,14 @@ def _named(name: str, severity: str | None = None) -> Callable[[re.Match[str]], 
     return read
 
 
+def _corrected(found: re.Match[str]) -> Fields:
+    return {"event": "mce", "severity": "corrected", "device": found["device"], "repeats": int(found["count"])}
+
+
+def _unrecovered(found: re.Match[str]) -> Fields | None:
+    return {"event": "aer_unrecovered", "device": found["driver"], "pci": pci_address(found["pci"])}
+
+
 def _ghes(found: re.Match[str]) -> Fields:
     word = found[1].lower()
     return {"event": "mce", "severity": "corrected" if word in ("corrected", "info") else word}
@@ -283,29 +289,20 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         r"NVRM:\s+(?:RmInitAdapter failed!|rm_init_adapter failed for)",
         _named("gpu_lost"),
     ),
+    *gpu_lines.ROWS,
     (("NVRM: API mismatch",), r"NVRM: API mismatch: the client has the version", _named("driver_mismatch")),
-    (("RmInitAdapter failed",), r"NVRM:\s+GPU (?:at )?" + _PCI + r": RmInitAdapter failed", _of_gpu("gpu_lost")),
     (
-        ("uncorrectable hardware errors detected",),
-        r"amdgpu " + _PCI + r": .{0,60}\b[1-9]\d{0,8} (?:new )?uncorrectable hardware errors detected",
-        _of_gpu("gpu_uncorrected"),
+        ("RmInitAdapter failed",),
+        r"NVRM:\s+GPU (?:at )?" + _PCI + r": RmInitAdapter failed",
+        gpu_lines.of_gpu("gpu_lost"),
     ),
-    (
-        ("uncorrectable hardware error(",),
-        r"amdgpu " + _PCI + r": .{0,20}uncorrectable hardware error\(",
-        _of_gpu("gpu_uncorrected"),
-    ),
-    (("lost from bus",), r"amdgpu " + _PCI + r": .{0,20}device lost from bus", _of_gpu("gpu_lost")),
-    (("ASIC reset failed",), r"amdgpu " + _PCI + r": .{0,20}ASIC reset failed", _of_gpu("gpu_lost")),
-    (
-        ("page fault (",),
-        r"amdgpu " + _PCI + r": (?:amdgpu: )?\[\w{1,20}\] (?:no-retry )?page fault \(.{0,160}?"
-        r"(?:process (?P<name>.{0,64}?) pid (?P<pid>\d{1,10}) thread|\))",
-        _gpu_page_fault,
-    ),
-    (("GPU reset begin",), r"amdgpu " + _PCI + r": .{0,20}GPU reset begin!", _of_gpu("gpu_reset")),
     (("PCIe Bus Error",), _OWNER + r"(?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+)(?P<late>)", _aer),
     (("AER:",), _OWNER + "AER: (?:Multiple )?" + _AER_SEVERITY + _AER_FROM, _aer),
+    (
+        ("AER: can't recover",),
+        r"(?P<driver>[\w-]{1,32}) (?P<pci>[0-9a-f:]{7,13}\.\d): AER: can't recover",
+        _unrecovered,
+    ),
     (
         ("DPC: containment",),
         _OWNER
@@ -360,6 +357,11 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         ("Machine check: Proc", "Uncorrected hardware", "Uncorrected, soft", " UE", "Memory failure", "MCE"),
         _MACHINE_CHECK,
         _named("mce", "uncorrected"),
+    ),
+    (
+        (" CE ",),
+        r"EDAC [\w ]{1,32}: (?P<count>\d{1,6}) CE (?:[\w ]{1,60} )?(?:error )?on (?P<device>\S{1,80}) \(",
+        _corrected,
     ),
     (
         ("Machine check events", "EDAC", "[Hardware Error]: Corr"),

@@ -10,6 +10,7 @@ import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.kernel_log import kernel_lines, kernel_times
+from collectors.formats.kernel_log.mcelog import HEADINGS, Mcelog
 from collectors.formats.quotations import is_quoted
 from collectors.formats.text_lines import lines
 from collectors.records import KernelEvent, Record, Unread, pci_address
@@ -179,16 +180,17 @@ class Parser:
     waits_for: int = UNKNOWN_WAIT
     are_shown: bool = False  # the tasks that wait are shown because sysrq asked: none of them need be blocked for long
     last: KernelEvent | None = field(default=None)
+    mcelog: Mcelog = field(default_factory=Mcelog)
     last_oom: tuple[int, int] = (0, -1)  # line number, pid: the kernel reports one kill in two lines
 
     @property
     def busy(self) -> bool:
-        """True inside a hung task's stack."""
-        return self.hung is not None
+        """True inside a hung task's stack, or a report of mcelog."""
+        return self.hung is not None or self.mcelog.busy
 
     def might_take(self, line: str) -> bool:
         """Return, quickly, whether a line may be evidence, for nearly none is."""
-        return self.hung is not None or _notable(line)
+        return self.busy or _notable(line)
 
     def feed(self, number: int, line: str) -> Iterator[KernelEvent]:
         """Take one line; yield the events that are complete with it."""
@@ -196,6 +198,10 @@ class Parser:
             return
         if line.startswith((" ", "\t")) and (text := line.lstrip()).startswith(_BARE):
             line = text  # dmesg indents what follows the first line of one message
+        if severity := self.mcelog.feed(line):
+            source = f"{self.input.source}:{number}"
+            yield KernelEvent(event="mce", severity=severity, text=line.strip(), source=source, node=self.input.node)
+            return
         if boot := _BOOT.match(line):
             self.boot_id = boot[1]
         split = kernel_times.split(line)
@@ -207,7 +213,7 @@ class Parser:
             split = replace(within, host=within.host or of["host"])
         if split.form in ANYONES and (quoted := _carried(line[: kernel_lines.LOOK_LIMIT])):
             split = replace(split, text=line[quoted.end() :].rstrip("\"'}] ,"), form="quoted")
-        elif not split.form and not line.startswith(_BARE):
+        elif not split.form and not line.startswith(_BARE) and not line.rstrip().endswith("(rev ff)"):
             if self.hung is not None and _TRACE.match(line):
                 yield from self._trace(number, split)
             return
@@ -258,7 +264,8 @@ class Parser:
         if fields["event"] == kernel_lines.TASKS_SHOWN:
             self.are_shown = True
             return None
-        return self._stamped(number, line, {**fields, "repeats": max(repeats, 1)}, KernelEvent(event=fields["event"]))
+        times = max(repeats, 1) * fields.pop("repeats", 1)
+        return self._stamped(number, line, {**fields, "repeats": times}, KernelEvent(event=fields["event"]))
 
     def _same_kill(self, number: int, fields: kernel_lines.Fields) -> bool:
         if fields["event"] != "oom_kill":
@@ -306,7 +313,7 @@ def _carried(line: str) -> re.Match[str] | None:
 
 def _notable(line: str) -> bool:
     """Whether a line is worth splitting, decided in a microsecond: in a log of 100 MB hardly any is."""
-    if kernel_lines.worth_a_look(line) or "last message repeated" in line or line.startswith("-- Boot"):
+    if kernel_lines.worth_a_look(line) or "last message repeated" in line or line.startswith(("-- Boot", *HEADINGS)):
         return True
     return line.startswith(("{", "\x1e{")) and '"MESSAGE":[' in line.replace(" ", "")  # the text is in byte values
 

@@ -17,6 +17,10 @@ _DIAGNOSTICS = (  # dcgmi diag; what it finds of the software ("Deployment") is 
     r"Targeted (?:Stress|Power)|targeted_(?:stress|power)|SM Stress|EUD Test|Page Retirement/Row Remap"
 )
 
+_FABRIC_MANAGER = (
+    r"(?:^|nv-fabricmanager(?:\[\d{1,9}\])?: |^\[[^\]]{1,40}\] \[ERROR\] \[tid \d{1,9}\] )"  # syslog, or its own log
+)
+
 SHAPES = (
     shape(  # TensorFlow; as a warning it is tried again with less
         "CUDA_ERROR_OUT_OF_MEMORY",
@@ -81,13 +85,46 @@ SHAPES = (
     ),
     shape("Test CUDA failure", r"Test CUDA failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,160})", "cuda_error"),
     shape("Test NCCL failure", r"Test NCCL failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,200})", "nccl_error"),
+    *(  # systemd's words, in a language that it leaves alone
+        shape(
+            word,
+            r"(?P<message>nvidia-fabricmanager\.service: (?:Failed|(?:Control|Main) process exited, code=(?:exited, status=[1-9]|"
+            r"killed|dumped)|Start request repeated too quickly).{0,80}|Failed to start .{0,40}fabric ?manager service.{0,40}|"
+            r"Job for nvidia-fabricmanager\.service failed because .{1,80})",
+            "cuda_error",
+        )
+        for word in (
+            "fabricmanager.service: F",
+            "fabricmanager.service: C",
+            "fabricmanager.service: M",
+            "fabricmanager.service: S",
+            "fabricmanager.service failed",
+            "Failed to start ",
+        )
+    ),
     *(
         shape(
             word,
-            r"(?P<message>nvidia-fabricmanager\.service: Failed.{0,80}|Failed to start .{0,40}fabric ?manager service.{0,40})",
+            _FABRIC_MANAGER + r"(?P<message>.{0,100}" + word + r".{0,160})",
+            "cuda_error",
+            exception="FabricManagerError",
+        )
+        for word in (
+            "device information from NVSwitch driver failed",
+            "fabric manager NVIDIA GPU driver interface version",
+            "failed to find the GPU handle",
+            "NVSwitches don't match",
+            "NVLinks don't match",
+        )
+    ),
+    *(  # NCCL blames the fabric manager or the NVSwitches itself (src/transport/nvls.cc)
+        shape(
+            word,
+            r"(?P<message>(?:Failed to bind NVLink SHARP \(NVLS\) Multicast memory|"
+            r"Cuda failure .{1,80}cuMulticast\w{1,30}).{0,200})",
             "cuda_error",
         )
-        for word in ("fabricmanager.service: F", "Failed to start ")
+        for word in ("Failed to bind NVLink SHARP", "cuMulticast")
     ),
     *(
         shape(

@@ -87,6 +87,16 @@ SHAPES = (
         r"^" + _UCX + r"(?P<message>(?:Remote|Local) .{1,200} on mlx\w{1,20}:\d{1,3}.{0,80})",
         "nccl_error",
     ),
+    shape(  # `rdma link`
+        " physical_state ",
+        r"^\s{0,8}(?:link )?(?P<device>[\w.-]{1,40}/\d{1,3}) .{0,160}?\bstate (?P<code>\w{1,20}) physical_state \w{1,20}",
+        "port_state",
+    ),
+    shape(  # UCX's own handler of signals (src/ucs/debug/debug.c)
+        "Caught signal ",
+        r"^\[?(?P<node>[\w.-]{1,253}):(?P<pid>\d{1,9}) {0,2}:[\d:]{1,20}\] {1,4}Caught signal (?P<signal>\d{1,2}) \(",
+        "exit",
+    ),
     shape(
         "ibv_modify_qp failed",
         r"/(?:ibrc|ibgda|ibdevx)\.cpp:\d{1,6}: non-zero status: (?P<code>110) ibv_modify_qp failed",

@@ -18,7 +18,7 @@ SHAPES = (
         "can't open file",
         _PYTHON + r"(?P<message>can't open file .{1,300}\[Errno \d{1,3}\].{0,80})",
         "traceback",
-        exception="FileNotFoundError",
+        exception="LaunchError",
     ),
     shape(
         "No module named ",
@@ -31,7 +31,7 @@ SHAPES = (
         r"^(?:\S{1,200}: )?(?:line \d{1,6}: )?(?P<message>"
         r"(?:torchrun|python[\d.]{0,6}|mpirun|mpiexec|horovodrun|srun|deepspeed|accelerate|ray|vllm): command not found)",
         "traceback",
-        exception="FileNotFoundError",
+        exception="LaunchError",
     ),
     shape(
         "error while loading shared libraries",

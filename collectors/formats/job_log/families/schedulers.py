@@ -16,6 +16,13 @@ SHAPES = (
     shape("Node failure on", r"(?:srun|salloc|sbatch): error: Node failure on " + _NODE + r"\s*$", "node_failure"),
     shape("setting DOWN", r"Nodes? " + _NODE + r" not responding, setting DOWN", "node_failure"),
     shape("due to failure of node", r"due to failure of node " + _NODE, "node_failure"),
+    shape(  # a clock, a key or a daemon of munge, on the node or on the one that asks
+        " credential ",
+        r"(?:srun|salloc|sbatch|slurmd|slurmstepd): error: (?P<message>.{0,160}(?:Job credential (?:expired|revoked)|"
+        r"Invalid job credential|Expired credential|Rewound credential|Replayed credential))",
+        "evicted",
+        operation="daemon",
+    ),
     shape(
         "Task launch for ",
         r"(?:srun|salloc): error: Task launch for \S{1,60} failed on node " + _NODE + r": (?P<message>.{1,200})",

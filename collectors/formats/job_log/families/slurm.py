@@ -80,7 +80,7 @@ SHAPES = (
         r"slurmstepd: error: execve\(\): (?P<message>.{1,200}: "
         r"(?:No such file or directory|Permission denied|Exec format error))",
         "traceback",
-        exception="FileNotFoundError",
+        exception="LaunchError",
     ),
     *(
         shape(

@@ -1,0 +1,72 @@
+"""Kernel lines of amdgpu about its GPUs, and lspci's of a GPU that no longer answers, as rows.
+
+Formats: Linux 5.4 to 6.12 (``amdgpu_ras.c``, ``amdgpu_device.c``, ``gmc_v*.c``), pciutils 3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from collectors.records import pci_address
+
+PCI = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-7])?|[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+
+
+def of_gpu(name: str) -> Callable[[re.Match[str]], dict[str, Any]]:
+    """Build a reading for a pattern whose first group is a GPU's address."""
+    return lambda found: {"event": name, "pci": pci_address(found[1])}
+
+
+def _gpu_page_fault(found: re.Match[str]) -> dict[str, Any]:
+    pid = found["pid"]
+    fields: dict[str, Any] = {"event": "gpu_page_fault", "pci": pci_address(found[1])}
+    return fields | ({"pid": int(pid), "process": found["name"].strip() or None} if pid and int(pid) else {})
+
+
+def _link_errors(found: re.Match[str]) -> dict[str, Any]:
+    return {
+        "event": "gpu_link_errors",
+        "pci": pci_address(found[1]),
+        "repeats": int(found["count"]),
+        "severity": "corrected",
+    }
+
+
+ROWS: tuple[
+    tuple[tuple[str, ...], str, Callable[[re.Match[str]], dict[str, Any]]], ...
+] = (  # words, pattern, what it reads
+    (
+        ("uncorrectable hardware errors detected",),
+        r"amdgpu " + PCI + r": .{0,60}\b[1-9]\d{0,8} (?:new )?uncorrectable hardware errors detected",
+        of_gpu("gpu_uncorrected"),
+    ),
+    (
+        ("uncorrectable hardware error(",),
+        r"amdgpu " + PCI + r": .{0,20}uncorrectable hardware error\(",
+        of_gpu("gpu_uncorrected"),
+    ),
+    (  # RAS of a link between GPUs: corrected, and each one sent again
+        ("correctable hardware errors detected in",),
+        r"amdgpu "
+        + PCI
+        + r": .{0,60}?\b(?P<count>[1-9]\d{0,8}) new correctable hardware errors detected in xgmi_wafl block",
+        _link_errors,
+    ),
+    (  # lspci: every register reads as ones, for nothing answers
+        ("(rev ff)",),
+        PCI + r" (?:\"?(?:VGA compatible|3D|Display) controller|Processing accelerators).{0,200}"
+        r"(?:NVIDIA|Advanced Micro Devices|AMD).{0,200}\(rev ff\)",
+        of_gpu("gpu_lost"),
+    ),
+    (("lost from bus",), r"amdgpu " + PCI + r": .{0,20}device lost from bus", of_gpu("gpu_lost")),
+    (("ASIC reset failed",), r"amdgpu " + PCI + r": .{0,20}ASIC reset failed", of_gpu("gpu_lost")),
+    (
+        ("page fault (",),
+        r"amdgpu " + PCI + r": (?:amdgpu: )?\[\w{1,20}\] (?:no-retry )?page fault \(.{0,160}?"
+        r"(?:process (?P<name>.{0,64}?) pid (?P<pid>\d{1,10}) thread|\))",
+        _gpu_page_fault,
+    ),
+    (("GPU reset begin",), r"amdgpu " + PCI + r": .{0,20}GPU reset begin!", of_gpu("gpu_reset")),
+)
