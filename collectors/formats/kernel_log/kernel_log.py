@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.kernel_log import kernel_lines, kernel_times
-from collectors.formats.kernel_log.mcelog import HEADINGS, Mcelog
+from collectors.formats.kernel_log import kernel_lines, kernel_times, mcelog
 from collectors.formats.quotations import is_quoted
 from collectors.formats.text_lines import lines
 from collectors.records import KernelEvent, Record, Unread, pci_address
@@ -180,13 +179,13 @@ class Parser:
     waits_for: int = UNKNOWN_WAIT
     are_shown: bool = False  # the tasks that wait are shown because sysrq asked: none of them need be blocked for long
     last: KernelEvent | None = field(default=None)
-    mcelog: Mcelog = field(default_factory=Mcelog)
+    mcelog_left: int = 0  # further lines that a report of mcelog may have
     last_oom: tuple[int, int] = (0, -1)  # line number, pid: the kernel reports one kill in two lines
 
     @property
     def busy(self) -> bool:
         """True inside a hung task's stack, or a report of mcelog."""
-        return self.hung is not None or self.mcelog.busy
+        return self.hung is not None or self.mcelog_left > 0
 
     def might_take(self, line: str) -> bool:
         """Return, quickly, whether a line may be evidence, for nearly none is."""
@@ -198,7 +197,8 @@ class Parser:
             return
         if line.startswith((" ", "\t")) and (text := line.lstrip()).startswith(_BARE):
             line = text  # dmesg indents what follows the first line of one message
-        if severity := self.mcelog.feed(line):
+        severity, self.mcelog_left = mcelog.severity(line, self.mcelog_left)
+        if severity:
             source = f"{self.input.source}:{number}"
             yield KernelEvent(event="mce", severity=severity, text=line.strip(), source=source, node=self.input.node)
             return
@@ -313,7 +313,11 @@ def _carried(line: str) -> re.Match[str] | None:
 
 def _notable(line: str) -> bool:
     """Whether a line is worth splitting, decided in a microsecond: in a log of 100 MB hardly any is."""
-    if kernel_lines.worth_a_look(line) or "last message repeated" in line or line.startswith(("-- Boot", *HEADINGS)):
+    if (
+        kernel_lines.worth_a_look(line)
+        or "last message repeated" in line
+        or line.startswith(("-- Boot", *mcelog.HEADINGS))
+    ):
         return True
     return line.startswith(("{", "\x1e{")) and '"MESSAGE":[' in line.replace(" ", "")  # the text is in byte values
 

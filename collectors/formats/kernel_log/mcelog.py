@@ -18,28 +18,16 @@ _WORDS = {
 }
 
 
-class Mcelog:
-    """The report that is being printed; each gives one severity, by its words or by its status register."""
+def severity(line: str, left: int) -> tuple[str, int]:
+    """Return the severity of a report, with the first line that gives it, else ""; and how many further lines it may have.
 
-    def __init__(self) -> None:
-        self._left = 0
-
-    @property
-    def busy(self) -> bool:
-        """True inside a report whose severity no line has given yet."""
-        return self._left > 0
-
-    def feed(self, line: str) -> str:
-        """Return the severity of the report, with the first line that gives it; else nothing."""
-        if line.startswith(HEADINGS):
-            self._left = REPORT_LINES
-            return ""
-        if not self._left:
-            return ""
-        self._left -= 1
-        severity = _WORDS.get(line.strip(), "")
-        if not severity and (found := _STATUS.match(line)):
-            severity = "uncorrected" if int(found["status"], 16) >> UNCORRECTED_BIT & 1 else "corrected"
-        if severity:
-            self._left = 0
-        return severity
+    ``left``: the number that the line before gave, 0 outside of a report.
+    """
+    if line.startswith(HEADINGS):
+        return "", REPORT_LINES
+    if not left:
+        return "", 0
+    said = _WORDS.get(line.strip(), "")
+    if not said and (found := _STATUS.match(line)):
+        said = "uncorrected" if int(found["status"], 16) >> UNCORRECTED_BIT & 1 else "corrected"
+    return said, 0 if said else left - 1
