@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from analyzers.knowledge import Knowledge
@@ -26,6 +27,8 @@ _INTERPRETER = re.compile(
     r"do_call_core|function_code_fastcall|run_mod|run_eval_code_obj|thread_run|pythread_wrapper|start_thread|clone3?|"
     r"object_vacall|gen_send_ex\w*|__libc_start\w*|_start|main)$"
 )
+MOST_REMEMBERED = 1 << 12
+"""Different functions, files and stacks: the ranks of a job share most of theirs."""
 NETWORK_CALL = "network_call"
 _CALLED_FOR = frozenset({
     "storage", "store", "checkpoint", "exception", "exiting", "idle_worker",
@@ -67,6 +70,12 @@ class FrameRules:
     rules: tuple[_Rule, ...]
     limits: Mapping[str, float]
     _known: dict[tuple[str, str], tuple[_Rule | None, _Rule | None, bool, str]] = field(default_factory=dict)
+    _duties: dict[tuple[Frame, ...], Duty] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, _window: object, knowledge: Knowledge) -> FrameRules:
+        """Compile the rules for a window (``Window.once``): all that read it share what was decided about its frames."""
+        return cls.from_knowledge(knowledge)
 
     @classmethod
     def from_knowledge(cls, knowledge: Knowledge) -> FrameRules:
@@ -80,6 +89,15 @@ class FrameRules:
 
     def duty(self, frames: Sequence[Frame]) -> Duty:
         """Return the duty of these frames, innermost first; the innermost rule that fits decides."""
+        stack = tuple(frames)
+        duty = self._duties.get(stack)
+        if duty is None:
+            if len(self._duties) >= MOST_REMEMBERED:
+                self._duties.clear()
+            duty = self._duties[stack] = self._duty(stack)
+        return duty
+
+    def _duty(self, frames: Sequence[Frame]) -> Duty:
         user_inside = False
         found: list[tuple[_Rule, Frame]] = []
         for frame in frames:
@@ -95,7 +113,7 @@ class FrameRules:
             rule, frame = next((one for one in found if one[0].duty in _CALLED_FOR), found[0])
         operation = _last_part(frame.function) if rule.operation == "$function" else rule.operation
         reasons = tuple(dict.fromkeys(one.duty for one, _ in found))
-        return Duty(rule.duty, operation, normal(frame), reasons)
+        return Duty(rule.duty, operation, self._of(frame)[3], reasons)
 
     def normal(self, frames: Sequence[Frame]) -> tuple[str, ...]:
         """Normalise a stack; frames of the interpreter and nameless ones are left out."""
@@ -134,8 +152,12 @@ def _last_part(function: str) -> str:
 
 def normal(frame: Frame) -> str:
     """Write a frame without line, address, argument, template or installation path; empty where nothing is left."""
-    function = frame.function
-    if _HEXADECIMAL.match(function) or (_INTERPRETER.match(function) and not frame.file.endswith(".py")):
+    return _normal(frame.function, frame.file)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _normal(function: str, file: str) -> str:
+    if _HEXADECIMAL.match(function) or (_INTERPRETER.match(function) and not file.endswith(".py")):
         return ""
     if "::" in function or "(" in function:
         for _ in range(8):  # nested brackets come off one layer at a time
@@ -143,9 +165,10 @@ def normal(frame: Frame) -> str:
             if shorter == function:
                 break
             function = shorter
-    return f"{_SUFFIX.sub('', function)} ({place(frame.file)})"
+    return f"{_SUFFIX.sub('', function)} ({place(file)})"
 
 
+@lru_cache(maxsize=MOST_REMEMBERED)
 def place(file: str) -> str:
     """Return a file without what depends on the machine: installed files from their package, others by two parts."""
     file = re.sub(r"[0-9a-f]{16,}|(?<=\D)\d{5,}", "#", file.replace("\\", "/"))
@@ -168,13 +191,14 @@ def shown(frame: Frame) -> str:
     return f"{frame.function} ({where})" if where else frame.function
 
 
-def training_thread(dump: StackDump, rules: FrameRules) -> Thread | None:
-    """Choose the thread that trains: the main one, or the autograd thread that the main one waits for."""
+def training_thread(dump: StackDump, rules: FrameRules) -> tuple[Thread | None, Duty]:
+    """Choose the thread that trains, with its duty: the main one, or the autograd thread that the main one waits for."""
     main = next((thread for thread in dump.threads if thread.main), None)
     main = main or max(dump.threads, key=lambda thread: len(thread.frames), default=None)
-    if main is None or rules.duty(main.frames).name != "waiting_gradient":
-        return main
+    duty = rules.duty(main.frames) if main is not None else Duty()
+    if duty.name != "waiting_gradient":
+        return main, duty
     for thread in dump.threads:
         if thread is not main and any("autograd/function" in frame.file for frame in thread.frames):
-            return thread
-    return main
+            return thread, rules.duty(thread.frames)
+    return main, duty

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
@@ -37,7 +38,8 @@ class Owners:
             where = node or topology.nodes.get(rank)
             by_pid[pid].add(rank)
             if where:
-                by_node[short(where), pid] = min(rank, by_node.get((short(where), pid), rank))
+                place = short(where), pid
+                by_node[place] = min(rank, by_node.get(place, rank))
         by_rank: dict[int, set[int]] = defaultdict(set)
         for pid, ranks in by_pid.items():
             for rank in ranks:
@@ -49,10 +51,12 @@ class Owners:
         """Return the rank of a process, None where it is unknown or two ranks share its pid."""
         if pid is None:
             return None
-        if node and (short(node), pid) in self.by_node:
-            return self.by_node[short(node), pid]
-        if node and short(node) in self.nodes:
-            return None
+        if node:
+            where = short(node)
+            if (where, pid) in self.by_node:
+                return self.by_node[where, pid]
+            if where in self.nodes:
+                return None
         ranks = self.by_pid.get(pid, frozenset())
         return next(iter(ranks)) if len(ranks) == 1 else None
 
@@ -65,6 +69,7 @@ def _frozen(sets: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
     return {key: frozenset(values) for key, values in sets.items()}
 
 
+@lru_cache(maxsize=1 << 14)
 def short(node: str) -> str:
     """Return a node's name without its domain; an address stays whole."""
     return node if re.fullmatch(r"[\d.]+|[0-9a-fA-F:]+", node) else node.split(".", 1)[0]
@@ -72,17 +77,16 @@ def short(node: str) -> str:
 
 def _known_pids(window: Window, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
     """Yield (rank, pid, node): the trainers' pids; helpers that a stack dump shows as children are left out."""
-    for record in window.records:
-        if isinstance(record, StackDump) and record.parent_pid is not None:
-            continue
-        if isinstance(record, FlightRecorderDump | StackDump | LogEvent) and record.rank is not None and record.pid:
+    trainers = (one for one in window.records_of(StackDump) if one.parent_pid is None)
+    for record in (*window.records_of(FlightRecorderDump), *trainers, *window.records_of(LogEvent)):
+        if record.rank is not None and record.pid:
             yield record.rank, record.pid, record.node
-        elif isinstance(record, Placement) and record.ranks is not None:
-            pairs = zip(record.ranks.ranks(), record.pids, strict=False)
-            for index, (rank, pid) in enumerate(pairs):
-                yield rank, pid, record.nodes[index] if index < len(record.nodes) else None
-        elif isinstance(record, RasCommunicator):
-            yield from _ras_pids(record, topology)
+    for placement in window.records_of(Placement):
+        pairs = zip(placement.ranks.ranks() if placement.ranks is not None else (), placement.pids, strict=False)
+        for index, (rank, pid) in enumerate(pairs):
+            yield rank, pid, placement.nodes[index] if index < len(placement.nodes) else None
+    for communicator in window.records_of(RasCommunicator):
+        yield from _ras_pids(communicator, topology)
 
 
 def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
@@ -96,6 +100,11 @@ def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int
 def in_files(row: ProcessState) -> bool:
     """Whether a process waits, uninterruptibly, for a file system or a block device."""
     return row.state == "D" and _STORAGE.search(row.wait_channel or "") is not None
+
+
+def rows_by_rank(window: Window, topology: Topology) -> dict[int, list[ProcessState]]:
+    """Return each rank's own process in each snapshot of the window, oldest snapshot first."""
+    return ranked_rows(window.records_of(ProcessState), window.once(Owners.from_records, topology), topology)
 
 
 def ranked_rows(table: Sequence[ProcessState], owners: Owners, topology: Topology) -> dict[int, list[ProcessState]]:

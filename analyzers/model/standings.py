@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from analyzers.knowledge import Knowledge
 from analyzers.model.frames import NETWORK_CALL, Duty, FrameRules, normal, shown, training_thread
@@ -62,26 +61,28 @@ class Standing:
 
 def standings(window: Window, topology: Topology, rules: FrameRules) -> dict[int, Standing]:
     """Return where each rank stands, by rank."""
-    by_rank = _by_rank(window, topology)
-    return {rank: _standing(rank, by_rank[rank], topology, rules) for rank in sorted(by_rank)}
+    found = window.once(_processes, topology, rules)
+    return {rank: _standing(rank, *found[rank], topology, rules) for rank in sorted(found)}
 
 
 def histories(window: Window, topology: Topology, rules: FrameRules) -> Callable[[int], tuple[Observation, ...]]:
     """Return a function from a rank to the stacks of its training process, oldest first."""
+    found = window.once(_processes, topology, rules)
+    trainers = {rank: tuple(of_rank) for rank, (of_rank, _) in found.items()}
+    return lambda rank: trainers.get(rank, ())
+
+
+def _processes(
+    window: Window, topology: Topology, rules: FrameRules
+) -> dict[int, tuple[list[Observation], list[Observation]]]:
+    """Return of each rank the stacks of its training process, and the newest of each helper."""
     by_rank = _by_rank(window, topology)
-
-    @cache
-    def observed(rank: int) -> tuple[Observation, ...]:
-        return (
-            tuple(_split([Observation.from_dump(dump, rules) for dump in by_rank[rank]])[0]) if rank in by_rank else ()
-        )
-
-    return observed
+    return {rank: _split([Observation.from_dump(dump, rules) for dump in dumps]) for rank, dumps in by_rank.items()}
 
 
 def _by_rank(window: Window, topology: Topology) -> dict[int, list[StackDump]]:
     """Return each rank's stacks that are of the moment that the window ends with."""
-    owners = Owners.from_records(window, topology)
+    owners = window.once(Owners.from_records, topology)
     by_rank: dict[int, list[StackDump]] = defaultdict(list)
     for dump in window.records_of(StackDump):
         rank = dump.rank if dump.rank is not None else owners.rank(dump.pid, dump.node)
@@ -131,8 +132,7 @@ class Observation:
     @classmethod
     def from_dump(cls, dump: StackDump, rules: FrameRules) -> Observation:
         """Find the training thread of a dump."""
-        thread = training_thread(dump, rules)
-        return cls(dump, thread, rules.duty(thread.frames) if thread else Duty())
+        return cls(dump, *training_thread(dump, rules))
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -147,8 +147,9 @@ def _order(one: Observation) -> tuple[float, str, int]:
     return (at, path, int(place)) if place.isdigit() else (at, source, 0)
 
 
-def _standing(rank: int, dumps: Sequence[StackDump], topology: Topology, rules: FrameRules) -> Standing:
-    trainers, helpers = _split([Observation.from_dump(dump, rules) for dump in dumps])
+def _standing(
+    rank: int, trainers: Sequence[Observation], helpers: Sequence[Observation], topology: Topology, rules: FrameRules
+) -> Standing:
     newest = trainers[-1]
     frames, duty = newest.frames, newest.duty
     gil = next((one for one in newest.dump.threads if one.owns_gil and one.active is False), None)

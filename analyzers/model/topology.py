@@ -127,7 +127,8 @@ def stated_world_size(records: Iterable[Record]) -> int | None:
     highest = -1
     listed: set[int] = set()
     for record in records:
-        highest = max(highest, -1 if record.rank is None else record.rank)
+        if record.rank is not None and record.rank > highest:
+            highest = record.rank
         if isinstance(record, Placement) and record.world_size:
             stated.add(record.world_size)
         elif isinstance(record, ProcessState) and record.rank is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -31,6 +32,7 @@ from collectors.records import (
 )
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,34 @@ class Window:
 
     def records_of(self, kind: type[R]) -> tuple[R, ...]:
         """Return the records of one kind, in the window's order."""
-        return tuple(record for record in self.records if isinstance(record, kind))
+        kinds = [one for one in self._by_type if issubclass(one, kind)]
+        if len(kinds) == 1:
+            return self._by_type[kinds[0]]  # type: ignore[return-value]
+        return tuple(record for record in self.records if isinstance(record, kind)) if kinds else ()
 
     @cached_property
     def kinds(self) -> frozenset[str]:
         """Return the kinds of records that are here, by their tag."""
-        return frozenset(str(kind.__struct_config__.tag) for kind in {type(record) for record in self.records})
+        return frozenset(str(kind.__struct_config__.tag) for kind in self._by_type)
+
+    @cached_property
+    def _by_type(self) -> dict[type[Record], tuple[Record, ...]]:
+        found: dict[type[Record], list[Record]] = defaultdict(list)
+        for record in self.records:
+            found[type(record)].append(record)
+        return {kind: tuple(records) for kind, records in found.items()}
+
+    def once(self, make: Callable[..., T], *of: object) -> T:
+        """Return ``make(window, *of)``, made once for these very objects. Several analyzers read it, and none changes it."""
+        key = (make, *map(id, of))
+        if key not in self._made:
+            self._made[key] = of, make(self, *of)  # what it was made of is kept: its id stays its own
+        made: T = self._made[key][1]
+        return made
+
+    @cached_property
+    def _made(self) -> dict[tuple[object, ...], tuple[object, Any]]:
+        return {}
 
     @cached_property
     def recorder(self) -> RecorderTable:
@@ -191,7 +215,12 @@ def hosts(records: Sequence[Record], silent: Collection[str], *, live: bool) -> 
             for rank, node in zip(placement.ranks.ranks() if placement.ranks else (), placement.nodes, strict=False):
                 found.setdefault(rank, {node})
     rows = (
-        one for one in sent if isinstance(one, ProcessState) and one.parent_pid is None and one.received_at is not None
+        one
+        for one in sent
+        if isinstance(one, ProcessState)
+        and one.parent_pid is None
+        and one.received_at is not None
+        and one.rank not in found
     )
     for row in sorted(rows, key=_received):
         if row.rank is not None and row.node is not None:
@@ -222,11 +251,15 @@ def _of_their_own(records: list[Record], on: Mapping[int, set[str]]) -> list[Rec
 
 def _ordered(records: list[Record]) -> list[Record]:
     """Sort canonically; records of one place and instant, as the parts of one line may be, by their content."""
-    records.sort(key=_canonical)
+    by_type: dict[str, list[tuple[tuple[float, int, str], Record]]] = defaultdict(list)
+    for record in records:
+        by_type[type(record).__name__].append((_place(record), record))
     ordered: list[Record] = []
-    for _, alike in groupby(records, key=_canonical):
-        same = list(alike)
-        ordered.extend(sorted(same, key=_content) if len(same) > 1 else same)
+    for name in sorted(by_type):
+        placed = sorted(by_type[name], key=_FIRST)
+        for _, alike in groupby(placed, key=_FIRST):
+            same = [record for _, record in alike]
+            ordered.extend(sorted(same, key=_content) if len(same) > 1 else same)
     return ordered
 
 
@@ -234,9 +267,11 @@ def _content(record: Record) -> bytes:
     return msgspec.msgpack.encode(record, enc_hook=lambda value: value.data)  # Members, the one type of our own
 
 
-def _canonical(record: Record) -> tuple[str, float, int, str]:
-    rank = -1 if record.rank is None else record.rank
-    return (type(record).__name__, record.at if record.at is not None else -1.0, rank, record.source)
+_FIRST = itemgetter(0)
+
+
+def _place(record: Record) -> tuple[float, int, str]:
+    return record.at if record.at is not None else -1.0, -1 if record.rank is None else record.rank, record.source
 
 
 def last_activity_ns(dump: FlightRecorderDump) -> int:
@@ -280,9 +315,11 @@ def _newest_a_rank(
             by_rank[dump.rank].append(dump)
     newest, earlier = [], []
     for rank in sorted(by_rank):
-        ordered = sorted(
-            by_rank[rank], key=lambda dump: (dump.at or 0.0, last_activity_ns(dump), dump.count, dump.source)
-        )
+        ordered = by_rank[rank]
+        if len(ordered) > 1:
+            ordered = sorted(
+                ordered, key=lambda dump: (dump.at or 0.0, last_activity_ns(dump), dump.count, dump.source)
+            )
         newest.append(ordered[-1])
         earlier.extend(ordered[:-1])
     return newest, earlier

@@ -112,7 +112,7 @@ def _weighed(
     alone: bool,
 ) -> tuple[Correlation, Held]:
     pauses = Pauses.from_knowledge(knowledge)
-    witness = Witness(window, topology, FrameRules.from_knowledge(knowledge), claims)
+    witness = Witness(window, topology, window.once(FrameRules.of, knowledge), claims)
     wrong = (failed("pauses", problem) for problem in pauses.unusable)
     weighed = [*without_echoes(claims, witness), *wrong]
     weighed, gray = without_gray(with_senders(weighed, window, topology))

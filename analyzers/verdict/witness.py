@@ -10,11 +10,11 @@ from itertools import islice
 
 from analyzers.model.finding import Finding
 from analyzers.model.frames import FrameRules, normal
-from analyzers.model.processes import Owners, ranked_rows
+from analyzers.model.processes import rows_by_rank
 from analyzers.model.standings import WAITING, Observation, histories
 from analyzers.model.topology import Topology
 from analyzers.model.window import WILD_SECONDS, Window, placed, silent_nodes
-from collectors.records import ProcessState
+from collectors.records import Placement, ProcessState
 
 HELPER_SECONDS = 60.0  # a child's state that is older than this is out of date
 END_SECONDS = 5.0  # deaths within this are one event: their order shows no cause
@@ -119,7 +119,7 @@ class Witness:
     @cached_property
     def placed(self) -> dict[int, set[str]]:
         """Return the nodes that report each rank as theirs."""
-        return placed(self.window.records, self._silent)
+        return placed(self.window.records_of(Placement), self._silent)
 
     @cached_property
     def _silent(self) -> dict[str, float]:
@@ -131,8 +131,7 @@ class Witness:
 
     @cached_property
     def _rows(self) -> dict[int, list[ProcessState]]:
-        owners = Owners.from_records(self.window, self.topology)
-        return ranked_rows(self.window.records_of(ProcessState), owners, self.topology)
+        return self.window.once(rows_by_rank, self.topology)
 
     @cached_property
     def _ends(self) -> dict[int, ProcessState]:

@@ -35,6 +35,7 @@ def judge_and_exit(asked: Judge, knowledge: Knowledge, pipe: int, most_bytes: in
     code = 1
     try:
         gc.freeze()  # objects of the parent, above all its connections, are never finalized here
+        gc.disable()  # records are trees; looking for cycles in 200,000 of them takes a third of a judgement
         # Ctrl-C and a stop of the unit arrive here too and are no analyzer's fault: the engine ends its children itself.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)

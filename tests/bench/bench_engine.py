@@ -57,6 +57,7 @@ class Timings:
     between: list[float] = field(default_factory=list)  # ticks that looked at changed jobs only
     lags: list[float] = field(default_factory=list)
     judgements: list[float] = field(default_factory=list)
+    judging: list[float] = field(default_factory=list)  # of these, processor time
     busy_until: float = 0.0
     newest_at: float = 0.0  # batches of several senders overtake one another by fractions of a second
 
@@ -98,9 +99,12 @@ class Timed(Drive):
         timings.lags.append(timings.busy_until - timings.newest_at)
 
     def _conclude(self, asked: Judge) -> Judged:
-        began = time.perf_counter()
+        gc.disable()  # as in the forked child that judges (service/engine/judge_child.py)
+        began, used = time.perf_counter(), time.process_time()
         judged = super()._conclude(asked)
         self.timings.judgements.append(time.perf_counter() - began)
+        self.timings.judging.append(time.process_time() - used)
+        gc.enable()
         return judged
 
 
@@ -144,6 +148,7 @@ def measure(jobs: int, nodes: int) -> dict[str, Any]:
         "share_of_a_core": round(spent / MEASURED_SECONDS, 4),
         "lag_ms": _spread(timings.lags),
         "judgement_seconds": [round(seconds, 2) for seconds in timings.judgements],
+        "judgement_processor_seconds": [round(seconds, 2) for seconds in timings.judging],
         "named_seconds": round(named[0].at - strikes_at, 1) if named else None,
         "proposed_seconds": round(seen.replacing[0].at - strikes_at, 1) if seen.replacing else None,
         "proposed": sorted({node for one in seen.replacing for node in one.replaces}),

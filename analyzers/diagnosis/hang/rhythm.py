@@ -81,10 +81,12 @@ def _waits(progress: Fronts) -> Mask:
 
 def _age_seconds(window: Window, progress: Fronts) -> float | None:
     """Return the age of the oldest wait when its own rank was dumped, None where no instant can be trusted."""
-    at = {dump.rank: dump.at for dump in window.dumps if dump.at is not None and last_activity_ns(dump) > 0}
+    active_ns = [last_activity_ns(dump) for dump in window.dumps]
+    dated = zip(window.dumps, active_ns, strict=True)
+    at = {dump.rank: dump.at for dump, newest_ns in dated if dump.at is not None and newest_ns > 0}
     if len(at) < len(window.dumps) / 2 or not at:
         return None
-    last = max(last_activity_ns(dump) for dump in window.dumps) / 1e9
+    last = max(active_ns) / 1e9
     timeout = int(progress.table["timeout_ms"].max(initial=0)) / 1e3
     trusted = TIMEOUT_MARGIN * timeout if timeout > 0 else LONGEST_TRUSTED_SECONDS
     newest = max(at.values())

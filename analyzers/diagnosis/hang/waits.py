@@ -55,6 +55,11 @@ class HangSituation:
     members: tuple[tuple[int, ...], ...]
     inferred: tuple[bool, ...]
 
+    @cached_property
+    def member_sets(self) -> tuple[frozenset[int], ...]:
+        """Return the members as sets: each rank of the job is looked up in the world's."""
+        return tuple(map(frozenset, self.members))
+
 
 def situate(progress: Fronts, topology: Topology) -> HangSituation:
     """Find the members of every group that the table uses."""
@@ -97,7 +102,7 @@ def _operations(situation: HangSituation, waits: Waits) -> dict[int, tuple[int, 
 
 def _operation(situation: HangSituation, row: int, rank: int, group: int) -> Operation | None:
     table = situation.progress.table
-    if group < 0 or rank not in situation.members[group]:
+    if group < 0 or rank not in situation.member_sets[group]:
         return None
     if not table.is_p2p[row]:
         return Operation(group, int(table["collective_seq"][row]))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
-from analyzers.model.processes import READ_AGAIN_SECONDS, Owners, in_files, ranked_rows
+from analyzers.model.processes import READ_AGAIN_SECONDS, Owners, in_files, rows_by_rank
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import ProcessState
@@ -45,7 +45,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     table = window.records_of(ProcessState)
     if not table:
         return
-    rows = ranked_rows(table, Owners.from_records(window, topology), topology)
+    rows = window.once(rows_by_rank, topology)
     newest = {rank: found[-1] for rank, found in rows.items()}
     dead = {rank: row for rank, row in newest.items() if row.state in _DEAD}
     if len(dead) < len(newest):
@@ -215,7 +215,7 @@ def _absent(
     table: Sequence[ProcessState], newest: Mapping[int, ProcessState], window: Window, topology: Topology
 ) -> Iterator[Finding]:
     """Yield ranks that have no process in a table that shows their node-mates'."""
-    owners = Owners.from_records(window, topology)
+    owners = window.once(Owners.from_records, topology)
     alive = frozenset(rank for rank, row in newest.items() if row.state not in {"Z", "X"})
     # A rank whose pid is unknown would show only by its command line, so its neighbours must show by theirs.
     stated = frozenset(rank for rank in alive if newest[rank].rank == rank and not owners.pids_of(rank))

@@ -32,7 +32,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     communicators, dead = window.records_of(RasCommunicator), window.records_of(RasPeerDead)
     if not communicators and not dead:
         return
-    owners = Owners.from_records(window, topology)
+    owners = window.once(Owners.from_records, topology)
     reporters = Reporters(window)
     for one in communicators:
         reporters.listen(one, (rank for rank, *_ in laggards(one)))

@@ -66,7 +66,7 @@ STRENGTHS = {"stopped": SURE, "throttled": SURE, "gpu_slowed": SURE, "own": SURE
 def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what is claimed of a slowdown that lasts."""
     shown = (Evidence(text=_in_words(slow), source="steps", at=slow.since),)
-    hints = tuple(_hints(slow, window, topology, FrameRules.from_knowledge(knowledge)))
+    hints = tuple(_hints(slow, window, topology, window.once(FrameRules.of, knowledge)))
     apart = [(measure, one) for measure in slow.measures for one in measure.apart]
     beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _tells(one)), *hints)
     if apart and len({_whose(one) for _, one in apart}) == 1:

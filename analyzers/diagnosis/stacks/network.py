@@ -54,7 +54,7 @@ class _Ends:
 
     def __init__(self, window: Window, topology: Topology, rules: FrameRules) -> None:
         self._rules = rules
-        self._owners = Owners.from_records(window, topology)
+        self._owners = window.once(Owners.from_records, topology)
         self._job = window.job
         self._elsewhere = {
             edge: row for row in window.records_of(ProcessState) if row.connections for edge in row.connections

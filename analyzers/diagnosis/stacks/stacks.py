@@ -51,7 +51,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     """Claim the ranks outside communication, what all do alike, or the parallel group that stands apart."""
     if not window.records_of(StackDump):
         return
-    rules = FrameRules.from_knowledge(knowledge)
+    rules = window.once(FrameRules.of, knowledge)
     if not rules.rules:
         return
     found = _with_hidden_waits(standings(window, topology, rules), rules.limit("dominant", 0.5))
