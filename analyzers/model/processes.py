@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -78,7 +78,10 @@ def short(node: str) -> str:
 def _known_pids(window: Window, topology: Topology) -> Iterator[tuple[int, int, str | None]]:
     """Yield (rank, pid, node): the trainers' pids; helpers that a stack dump shows as children are left out."""
     trainers = (one for one in window.records_of(StackDump) if one.parent_pid is None)
-    for record in (*window.records_of(FlightRecorderDump), *trainers, *window.records_of(LogEvent)):
+    naming: Iterable[FlightRecorderDump | StackDump | LogEvent] = (
+        *window.records_of(FlightRecorderDump), *trainers, *window.records_of(LogEvent),
+    )  # fmt: skip
+    for record in naming:
         if record.rank is not None and record.pid:
             yield record.rank, record.pid, record.node
     for placement in window.records_of(Placement):
