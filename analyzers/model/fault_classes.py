@@ -200,6 +200,19 @@ def _slow() -> Iterator[FaultClass]:
     yield FaultClass(
         "slow_link", by, ("network",), "probe", "transfers between two stages take longer than on other replicas"
     )
+    yield FaultClass(
+        "late_rank", by, ("unknown",), "probe", "it comes last to collectives by what it does itself, and the others wait",
+        advice="what holds it up, its computation, its host, its data or a larger part of the model, a trace of torch.profiler "
+        "of each rank shows: the job goes on with it", traits=("supports",),
+    )  # fmt: skip
+    yield FaultClass(
+        "slow_path", by, ("network",), "probe", "transfers on its paths take longer than on others like them",
+        traits=("supports",),
+    )  # fmt: skip
+    yield FaultClass(
+        "slow_fabric", by, ("network",), "probe", "collectives take longer on all members, and none waits for another",
+        traits=("supports",),
+    )  # fmt: skip
     yield FaultClass("slow_together", by, ("unknown",), "none", "many workers take longer at once")
     yield FaultClass(
         "slow_undecided", by, ("unknown",), "none", "workers of one duty differ, and nothing shows which is slow"

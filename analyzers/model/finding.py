@@ -45,6 +45,15 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlowPathClaim:
+    """One path between two ranks on which transfers take ``times`` as long as on others like it; names where no rank is known."""
+
+    source: str
+    target: str
+    times: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One claim. ``together``: all suspects are culprits; otherwise at least one of them is (a set to narrow).
 
@@ -72,4 +81,5 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     senders: frozenset[str] = frozenset()
     role: str = ""  # whose ranks these are, where roles share rank numbers
+    paths: tuple[SlowPathClaim, ...] = ()  # that are slow: traffic may be led around them
     costs: float = 0.0  # how many times as long a step takes because of it, where that is known

@@ -97,6 +97,14 @@ class EvidenceItem(msgspec.Struct, frozen=True, kw_only=True):
     at: Annotated[str | None, doc("When, as RFC 3339; null: unknown.")] = None
 
 
+class SlowPath(msgspec.Struct, frozen=True, kw_only=True):
+    """A path between two ranks that is slow: traffic may be led around it."""
+
+    source: Annotated[str, doc("Who sends: `rank 3`, or a process and its host where no rank is known.")]
+    target: Annotated[str, doc("Who receives.")]
+    times: Annotated[float, doc("How many times as long its transfers take as those of paths like it.")]
+
+
 class Missing(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that was not available."""
 
@@ -184,6 +192,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rejected: Annotated[tuple[Rejected, ...], doc("Suspects that were dismissed, and why.")] = ()
     evidence: Annotated[tuple[EvidenceItem, ...], doc("The evidence that the verdict rests on.")] = ()
     missing: Annotated[tuple[Missing, ...], doc("Evidence that was not available.")] = ()
+    slow_paths: Annotated[
+        tuple[SlowPath, ...], doc("Paths between ranks whose transfers are slow, for what plans traffic.")
+    ] = ()
     action: Annotated[Action, doc("What to do.")] = Action()
     coverage: Annotated[Coverage, doc("How much of the job was seen.")] = Coverage()
 

@@ -13,7 +13,7 @@ from analyzers.model.fault_classes import has
 from analyzers.model.finding import Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
-from analyzers.model.verdict import Action, Coverage, Culprit, Root, Verdict, instant
+from analyzers.model.verdict import Action, Coverage, Culprit, Root, SlowPath, Verdict, instant
 from analyzers.model.window import Window
 from analyzers.verdict.action import Held, choose_action, nothing_held
 from analyzers.verdict.correlate import MOST_NOT_EXCLUDED, Candidate, Correlation
@@ -33,7 +33,7 @@ VERSION = "0.1.0"
 # A set larger than this, and than half the job, is no answer: the verdict abstains and states what would split it.
 MOST_SET_RANKS = 8
 MOST_SURE_OF_A_SET = 0.9
-MOST_UNREAD, MOST_SUSPECTS = 20, 64
+MOST_UNREAD, MOST_SUSPECTS, MOST_PATHS = 20, 64, 256
 
 
 def compose(
@@ -80,9 +80,19 @@ def compose(
         rejected=rejected_by(decision, culprits),
         evidence=evidence.entries(),
         missing=missing_from(decision, window, topology, culprits),
+        slow_paths=_slow_paths(decision),
         action=action,
         coverage=coverage_of(window, topology, action.nodes),
     )
+
+
+def _slow_paths(decision: Correlation) -> tuple[SlowPath, ...]:
+    """Return the slow paths of all findings, each once, the slowest first."""
+    found: dict[tuple[str, str], float] = {}
+    for path in (path for finding in decision.findings for path in finding.paths):
+        found[path.source, path.target] = max(path.times, found.get((path.source, path.target), 0.0))
+    slowest = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:MOST_PATHS]
+    return tuple(SlowPath(source=one, target=other, times=round(times, 2)) for (one, other), times in slowest)
 
 
 def _of_role(entries: list[Culprit], topology: Topology) -> list[Culprit]:

@@ -120,6 +120,7 @@ class CollectiveTimings(Record, frozen=True, kw_only=True, tag="collective_timin
     columns: Columns = {}  # TIMING_COLUMNS
     every: Count = 1  # only sequences that this divides are in it: the agent kept these alone of
     written: Count = 0  # so many that the plugin wrote; 0: count
+    timing_source: Name = ""  # kernel_gpu kernel_cpu collective_cpu: by which clock, where the plugin states it
 
     def __post_init__(self) -> None:
         """Refuse a count that no column has."""

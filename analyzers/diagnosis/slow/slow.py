@@ -14,20 +14,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzers.diagnosis.slow import situation
+from analyzers.diagnosis.slow import communication, situation
 from analyzers.diagnosis.slow.kinds import findings, unmeasured
 from analyzers.diagnosis.slow.op_table import recorded_twice, tabulate
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import OpTimings
+from collectors.records import CollectiveTimings, OpTimings
 
 MOST_ROWS = 20_000_000
 
 
 def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
-    """Report the kinds of slowness of a trace."""
+    """Report the kinds of slowness of traces, and of timings of communication."""
+    yield from _of_traces(window, topology)
+    if window.onset is None or not window.live:  # how long operations took before a job stood still is no reason for it
+        yield from _of_communication(window)
+
+
+def _of_communication(window: Window) -> Iterator[Finding]:
+    records = window.records_of(CollectiveTimings)
+    if (rows := sum(record.count for record in records)) > MOST_ROWS:
+        yield unmeasured(
+            f"there are timings of {rows:,} collectives and {MOST_ROWS:,} are compared: give fewer of them"
+        )
+    elif rows:
+        yield from communication.claims(records)
+
+
+def _of_traces(window: Window, topology: Topology) -> Iterator[Finding]:
     records = window.records_of(OpTimings)
     if (rows := sum(record.count for record in records)) > MOST_ROWS:
         yield unmeasured(

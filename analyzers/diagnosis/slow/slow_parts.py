@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.diagnosis.slow import stalls
+from analyzers.diagnosis.slow import paths, stalls
 from analyzers.diagnosis.slow.claim import (
     DOUBTFUL,
     FEWEST_PEERS,
@@ -22,10 +22,11 @@ from analyzers.diagnosis.slow.claim import (
     with_costs,
 )
 from analyzers.diagnosis.slow.op_table import LOADER
+from analyzers.diagnosis.slow.paths import RECEIVER, SENDER
 from analyzers.diagnosis.slow.since import risen
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, even_edges
-from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
+from analyzers.model.finding import Cause, Evidence, Finding, Kind, SlowPathClaim, Suspect
 
 LINK_TIMES = 1.5  # a transfer that takes less than this times the others' is none of a slow link
 ONE_HOST = 0.7  # one host's share of what all stalls cost, for the stalls to be its own
@@ -89,22 +90,22 @@ def slow_links(seen: SlowSituation) -> Iterator[Finding]:
         or len(seen.pipeline.replicas) < FEWEST_PEERS
     ):
         return
-    played = seen.pipeline
-    found: dict[tuple[tuple[int, ...], int], float] = {}
-    for way, onward in ((FORWARD, 1), (BACKWARD, -1)):
-        times = played.transfer[way] / np.maximum(even_edges(played.transfer[way]), 1e-12)
-        for stage, replica in np.argwhere(times > LINK_TIMES).tolist():
-            ends = tuple(sorted((played.stages[stage], played.stages[(stage + onward) % len(played.stages)])))
-            found[ends, replica] = max(float(times[stage, replica]), found.get((ends, replica), 0.0))
+    cells, every = _link_cells(seen)
     price = f"as fast as the others they would make a step {percent(seen.costs.links)} shorter"
-    suspects = []
-    for (ends, replica), times_as_long in sorted(found.items())[:MOST_NAMED]:
-        workers = [one for one in seen.table.workers if one.dp == played.replicas[replica] and one.pp in ends]
+    one_sided = [
+        one for one in paths.patterns(sorted(cells.values()), every, _hosts(seen)) if one.kind in (SENDER, RECEIVER)
+    ]
+    suspects = [_one_sided(seen, one, price) for one in one_sided]
+    sided = {path for one in one_sided for path in one.paths}
+    found: dict[tuple[int, int], float] = {}
+    for cell in set(cells.values()) - sided:
+        ends = (min(cell.source, cell.target), max(cell.source, cell.target))
+        found[ends] = max(cell.times, found.get(ends, 0.0))
+    for ends, times_as_long in sorted(found.items())[:MOST_NAMED]:
+        workers = [seen.table.workers[end] for end in ends]
         ranks = tuple(sorted(one.rank for one in workers if one.rank is not None))
-        where = (
-            " – ".join(str(one) for one in ranks)
-            or f"stages {ends[0]} – {ends[1]} of replica {played.replicas[replica]}"
-        )
+        stages = " – ".join(str(pp) for pp in sorted(one.pp for one in workers))
+        where = " – ".join(str(one) for one in ranks) or f"stages {stages} of replica {workers[0].dp}"
         why = f"transfers between {where} take {times_as_long:.1f} times as long as between the same stages of other replicas"
         shown = evidence_of(workers[0], f"{why}; {price}")
         suspects.append(
@@ -112,7 +113,50 @@ def slow_links(seen: SlowSituation) -> Iterator[Finding]:
         )
     if suspects:
         first = with_costs(seen, suspects[0].evidence[0])
-        yield finding("slow_link", "slow", "network", *suspects, together=True, evidence=first, costs=seen.costs.links)
+        names = [worker.name for worker in seen.table.workers]
+        listed = tuple(
+            SlowPathClaim(source=names[one.source], target=names[one.target], times=one.times)
+            for one in sorted(cells.values())
+        )
+        yield finding(
+            "slow_link", "slow", "network", *suspects[:MOST_NAMED], together=True, evidence=first, paths=listed,
+            costs=seen.costs.links,
+        )  # fmt: skip
+
+
+def _link_cells(seen: SlowSituation) -> tuple[dict[tuple[int, int], paths.SlowCell], list[tuple[int, int]]]:
+    """Return the slow transfers by sending and receiving worker, and all that were compared."""
+    assert seen.pipeline is not None
+    played = seen.pipeline
+    place = {(worker.pp, worker.dp): number for number, worker in enumerate(seen.table.workers)}
+    slow: dict[tuple[int, int], paths.SlowCell] = {}
+    every = []
+    for way, onward in ((FORWARD, 1), (BACKWARD, -1)):
+        times = played.transfer[way] / np.maximum(even_edges(played.transfer[way]), 1e-12)
+        for stage, replica in np.ndindex(times.shape):
+            ends = played.stages[stage], played.stages[(stage + onward) % len(played.stages)]
+            source, target = (place.get((end, played.replicas[replica]), -1) for end in ends)
+            if source < 0 or target < 0 or played.transfer[way][stage, replica] <= 0:
+                continue
+            every.append((source, target))
+            if times[stage, replica] > LINK_TIMES:
+                slow[source, target] = paths.SlowCell(source, target, float(times[stage, replica]))
+    return slow, every
+
+
+def _hosts(seen: SlowSituation) -> dict[int, str]:
+    return {number: node for number in range(len(seen.table.workers)) if (node := node_of(seen, number))}
+
+
+def _one_sided(seen: SlowSituation, one: paths.PathPattern, price: str) -> Suspect:
+    """Return a worker whose every transfer one way is slow, to whomever it is."""
+    number = one.ends[0]
+    times, worker = min(path.times for path in one.paths), seen.table.workers[number]
+    what = (
+        f"every transfer {'that' if one.kind == SENDER else 'to'} {worker.name}{' sends' if one.kind == SENDER else ''}"
+    )
+    why = f"{what} takes {times:.1f} times as long as between the same stages of other replicas; {price}"
+    return suspect_of(worker, LIKELY, why, node_of(seen, number))
 
 
 def stalled_hosts(seen: SlowSituation) -> Iterator[Finding]:

@@ -51,6 +51,7 @@ class _Collective(msgspec.Struct):
     coll_msg_size_bytes: Whole = -1
     coll_exec_time_us: float = -1.0
     coll_busbw_gbs: float = 0.0
+    coll_timing_source: Name = ""
     event_trace_ts: _Trace = msgspec.field(default_factory=_Trace)
 
 
@@ -61,6 +62,7 @@ class _PointToPoint(msgspec.Struct):
     p2p_msg_size_bytes: Whole = -1
     p2p_exec_time_us: float = -1.0
     p2p_busbw_gbs: float = 0.0
+    p2p_timing_source: Name = ""
     event_trace_ts: _Trace = msgspec.field(default_factory=_Trace)
 
 
@@ -83,6 +85,7 @@ class Communicator:
     size: int | None
     pid: int | None
     host: str
+    timing_source: str = ""
     strings: dict[str, int] = field(default_factory=dict)
     columns: dict[str, array[Any]] = field(
         default_factory=lambda: {name: array(ARRAY_CODES[code]) for name, code in TIMING_COLUMNS.items()}
@@ -123,7 +126,7 @@ class Communicator:
             at = written_at if written_at == written_at else None  # noqa: PLR0124 - NaN is not itself
             yield CollectiveTimings(
                 **{"at": at, **whose}, communicator=self.id, size=self.size, communicator_rank=self.rank, pid=self.pid,
-                strings=tuple(self.strings), count=len(part), every=every,
+                timing_source=self.timing_source, strings=tuple(self.strings), count=len(part), every=every,
                 written=len(self.columns["sequence"]) if every > 1 else 0,
                 columns={name: _little_endian(column, part) for name, column in self.columns.items()},
             )  # fmt: skip
@@ -151,7 +154,7 @@ class InspectorOperations:
 
 def gather(lines: Iterable[str | bytes]) -> InspectorOperations:
     """Read lines; a line that is damaged costs itself."""
-    found: dict[tuple[str, int | None, int | None, str], Communicator] = {}
+    found: dict[tuple[str, int | None, int | None, str, str], Communicator] = {}
     gathered, rows = InspectorOperations(), 0
     for text in lines:
         if not text.strip():
@@ -163,12 +166,19 @@ def gather(lines: Iterable[str | bytes]) -> InspectorOperations:
             continue
         if line.coll_perf is None and line.p2p_perf is None:
             continue  # the plugin's own counts, or a kind of a later version
-        key = (line.header.id, line.header.rank, line.metadata.pid, line.metadata.hostname)
+        timed = (
+            line.coll_perf.coll_timing_source
+            if line.coll_perf
+            else line.p2p_perf.p2p_timing_source
+            if line.p2p_perf
+            else ""
+        )
+        key = (line.header.id, line.header.rank, line.metadata.pid, line.metadata.hostname, timed)
         if rows >= MOST_ROWS or (key not in found and len(found) >= MOST_COMMUNICATORS):
             gathered.over += 1
             continue
         if key not in found:
-            found[key] = Communicator(key[0], key[1], line.header.n_ranks, key[2], key[3])
+            found[key] = Communicator(key[0], key[1], line.header.n_ranks, key[2], key[3], timed)
         found[key].add(line)
         rows += 1
     gathered.communicators = list(found.values())

@@ -21,6 +21,7 @@ from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     STEP_COLUMNS,
     AnyRecord,
+    CollectiveTimings,
     FlightRecorderDump,
     Frame,
     Group,
@@ -45,7 +46,9 @@ from simulation.execution import Job, execute
 from simulation.faults import Fault
 from simulation.programs import Shape
 from simulation.recorder import EPOCH_NS, Recording, dumps
+from simulation.traces.collective_traces import CollectiveJob
 from simulation.traces.op_traces import OpJob
+from tests.support.collective_cases import timings
 from tests.support.gray_fleet import GrayFleet, on
 from tests.support.live_records import columns, minute
 from tests.support.op_traces import simulated
@@ -122,6 +125,13 @@ def _trace() -> Iterator[OpTimings]:
         yield msgspec.structs.replace(record, node=node_of(record.rank or 0))
 
 
+def _timed() -> Iterator[CollectiveTimings]:
+    job = CollectiveJob(tensor=2, replicas=4, steps=12, compute=lambda rank, _step: 1.6 if rank == 5 else 1.0)
+    for record in timings(job):
+        rank = (record.pid or 0) - 4000
+        yield msgspec.structs.replace(record, rank=rank, node=node_of(rank))
+
+
 @cache
 def bundles() -> Mapping[str, Bundle]:
     """Jobs of eight ranks on four nodes, with every kind of record among them."""
@@ -150,6 +160,7 @@ def bundles() -> Mapping[str, Bundle]:
         ),
         "roles": tuple(scene({("rollout", "3"): {**GENERATES, "still_from": 300.0, "answers": True}})),
         "slow": (*_trace(), _placed()),
+        "communication": (*_timed(), _placed()),
         "gray": (*GrayFleet(nodes=4, gpus=4, names=NODES, change=on(1, 2, width=8)).records(), _placed()),
         "ras": (_ras(8, 5), RasPeerDead(source="ras.json", host=node_of(5), pid=105, gpus=(1,)), _placed()),
     }
@@ -289,7 +300,7 @@ def _spoilt(record: Record, draws: random.Random) -> Record:
         changes["strings"] = record.strings[: draws.randrange(len(record.strings) + 1)] if record.strings else ()
         changes["groups"] = (*record.groups[:2], Group("x"), Group("", "", Members.of([4000, -1])))
         changes["count"] = draws.choice((record.count, 0, record.count + 3))
-    if isinstance(record, Ring | OpTimings):
+    if isinstance(record, Ring | OpTimings | CollectiveTimings):
         changes["columns"] = {name: _noise(data, draws) for name, data in record.columns.items()}
     if isinstance(record, OpTimings):
         changes["coordinates"] = draws.choice((record.coordinates, {}, {"pp": -7}, {"dp": 1 << 40, "x": 0}))

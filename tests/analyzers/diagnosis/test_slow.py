@@ -180,11 +180,27 @@ def test_a_trace_without_compute_is_unmeasured() -> None:
 
 def test_a_slow_link_is_named_by_its_ends() -> None:
     """Its transfers take longer than those between the same stages of other replicas; the ranks only wait."""
+    job = OpJob(transfer=lambda stage, replica, _: 200.0 if (stage, replica) == (0, 2) else 1.0)
+    verdict = simulated(job).verdict()
+    assert (verdict.symptom, verdict.cause) == ("slow", "network")
+    assert [(one.kind, one.ranks) for one in verdict.culprits] == [("link", (2, 6))]
+    assert verdict.action.kind == "probe"
+    (path,) = verdict.slow_paths
+    assert (path.source.split(" (")[0], path.target.split(" (")[0]) == ("rank 2", "rank 6")
+    assert path.times > 50
+
+
+def test_a_rank_whose_every_transfer_is_slow_is_the_sender() -> None:
+    """To the next stage and back to the one before: both paths are listed, and what they share is who sends."""
     job = OpJob(transfer=lambda stage, replica, _: 200.0 if (stage, replica) == (1, 2) else 1.0)
     verdict = simulated(job).verdict()
     assert (verdict.symptom, verdict.cause) == ("slow", "network")
-    assert all(one.kind == "link" and 6 in one.ranks for one in verdict.culprits)
-    assert verdict.action.kind == "probe"
+    assert [(one.kind, one.ranks) for one in verdict.culprits] == [("rank", (6,))]
+    assert "sends" in verdict.culprits[0].why
+    assert {(one.source.split(" (")[0], one.target.split(" (")[0]) for one in verdict.slow_paths} == {
+        ("rank 6", "rank 2"),
+        ("rank 6", "rank 10"),
+    }
 
 
 @pytest.mark.parametrize("seed", range(3))
