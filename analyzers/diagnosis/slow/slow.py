@@ -17,20 +17,23 @@ from collections.abc import Iterator
 from analyzers.diagnosis.slow import communication, situation
 from analyzers.diagnosis.slow.kinds import findings, unmeasured
 from analyzers.diagnosis.slow.op_table import recorded_twice, tabulate
+from analyzers.diagnosis.slow.step_logs import slower_steps
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import CollectiveTimings, OpTimings
+from collectors.records import CollectiveTimings, OpTimings, Steps
 
 MOST_ROWS = 20_000_000
 
 
 def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
-    """Report the kinds of slowness of traces, and of timings of communication."""
+    """Report the kinds of slowness of traces, of timings of communication, and of steps."""
     yield from _of_traces(window, topology)
     if window.onset is None or not window.live:  # how long operations took before a job stood still is no reason for it
         yield from _of_communication(window)
+    if not window.live and "op_timings" not in window.kinds:  # of a running job the engine judges them as they come
+        yield from slower_steps(window.records_of(Steps))
 
 
 def _of_communication(window: Window) -> Iterator[Finding]:
