@@ -32,6 +32,7 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
     return [
         said,
         *([] if slow is None else [_slower(slow)]),
+        *(_latent(one) for one in progress.get("latent", ()) if progress["ended_at"] is None),
         *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),
         *_of_unconfirmed(progress.get("unconfirmed", ())),
     ]
@@ -53,6 +54,15 @@ def _slower(slow: Mapping[str, Any]) -> str:
     before, seconds = slow["before_seconds"], slow["seconds"]
     longer = f"{100 * (seconds / before - 1):.0f} % longer than before ({before:.3g} s)"
     return f"A step takes {seconds:.3g} s since step {slow['step']:,} ({moment(rfc3339(slow['since']))}), {longer}."
+
+
+def _latent(one: Mapping[str, Any]) -> str:
+    """Say which rank is slower than it was, and that the job does not wait for it."""
+    before, seconds = one["before_seconds"], one["seconds"]
+    return (
+        f"Rank {one['rank']} takes {seconds:.3g} s of each step for its own work since {moment(rfc3339(one['since']))}, "
+        f"{before:.3g} s before; the job's steps do not wait for it, and are as long as before."
+    )
 
 
 ROLE_COLUMNS = ("role", "instance", "phase", "waits for", "weights", "epoch", "heard", "state")

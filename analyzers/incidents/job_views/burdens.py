@@ -116,6 +116,7 @@ class Burdens:
     def __init__(self) -> None:
         self._rows: dict[str, dict[tuple[str, int], int]] = {"rank": {}, "node": {}, "device": {}}
         self._minutes = {name: Minutes(self._rows[kind.of]) for name, kind in KINDS.items()}
+        self._steps = Minutes(self._rows["rank"])  # whole steps, as the probe of each rank has them
         self._timed: dict[int, int] = {}  # rank → when the newest step ended of which the own time was read, ns
         self._spent: dict[int, tuple[float, float]] = {}  # rank → when its processor time was read, and how much it was
         self._counters: dict[tuple[str, str, str], tuple[float, float]] = {}  # node, device, metric → when, value
@@ -158,6 +159,18 @@ class Burdens:
         at = node.here(float(np.median(columns["ended_ns"][new])) / 1e9, received_at)
         count = float(new.sum())
         self._minutes["own"].add(place, at, float(np.median(columns["own_seconds"][new])) * count, count)
+        self._steps.add(place, at, float(np.median(columns["seconds"][new])) * count, count)
+
+    def own_work(
+        self, since: float, now: float, minutes: int, earlier: Sequence[tuple[float, float]]
+    ) -> tuple[list[int], NDArray[np.float64], NDArray[np.float64]]:
+        """Return ranks, and seconds of (before, since) of each: for their own work, and of whole steps; NaN: not read."""
+        spans = ((since - minutes * MINUTE_SECONDS, since), (since, now))
+        own, steps = (
+            np.array([one.means(begin, end, earlier) for begin, end in spans])
+            for one in (self._minutes["own"], self._steps)
+        )
+        return [rank for _, rank in self._rows["rank"]], own, steps
 
     def device(self, device: Device, node: NodeView) -> None:
         """Note which ranks are in a control group, and that there are GPUs."""

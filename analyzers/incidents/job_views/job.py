@@ -9,6 +9,7 @@ import msgspec
 
 from analyzers.incidents.job_views.burdens import Burdens
 from analyzers.incidents.job_views.event_log import EventLog
+from analyzers.incidents.job_views.latent import LatentRanks
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.processes import Processes
 from analyzers.incidents.job_views.progress import Progress
@@ -79,6 +80,7 @@ class JobView:
         self.traffic = Traffic()
         self.witnesses = Witnesses()
         self.burdens = Burdens()
+        self.latent = LatentRanks()
         self.run_began_at = 0.0  # when most ranks were started anew
         self.logged = EventLog()  # failures in its logs
         self.hardware = EventLog()  # kernel events and device states of its nodes
@@ -164,6 +166,7 @@ class JobView:
             self.progress.looked(rank, looked_at)
         self.progress.batch_taken(node)
         self._note_standstills(node)
+        self.latent.update(self.burdens, self.progress, at)
         return wrong
 
     def testimonies(self, now: float) -> list[Testimony]:
@@ -191,6 +194,7 @@ class JobView:
         """Return what is known of its progress, as plain values."""
         said = [msgspec.to_builtins(one) for one in self.testimonies(now)]
         known = {"version": 1, "progress": self.progress.document(), "witnesses": said}
+        known["latent"] = self.latent.document()
         if len(self.nodes) <= MOST_KNOWN:
             known["hosts"] = {"at": now, "nodes": sorted(self.nodes)}
         if self.run_began_at:
@@ -202,6 +206,7 @@ class JobView:
     def restore(self, document: dict[str, Any]) -> None:
         """Take over what an earlier engine had learned of this attempt."""
         self.progress.restore(document.get("progress", {}))
+        self.latent.restore(document.get("latent", []))
         self.run_began_at = max(self.run_began_at, float(document.get("run_began_at", 0.0)))
 
     def _note_standstills(self, node: NodeView) -> None:

@@ -59,6 +59,15 @@ class SlowdownDocument(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Annotated[float, doc("What a step took when that was found.")]
 
 
+class LatentDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that takes longer for its own work than before, and that the job does not wait for."""
+
+    rank: Annotated[int, doc("The rank.")]
+    since: Annotated[float, doc("UTC seconds, to the minute.")]
+    before_seconds: Annotated[float, doc("What it took of each step for its own work before.")]
+    seconds: Annotated[float, doc("What it took when that was found.")]
+
+
 class WitnessDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What one witness of the job's progress says."""
 
@@ -90,6 +99,9 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
     habits: Annotated[tuple[HabitDocument, ...], doc("Pauses that recur at their places.")]
     pauses: Annotated[tuple[PauseDocument, ...], doc("The long intervals of the last day, the oldest first.")]
     slowdown: Annotated[SlowdownDocument | None, doc("A slowdown that lasts; null: there is none.")] = None
+    latent: Annotated[
+        tuple[LatentDocument, ...], doc("Ranks that are slower than before without slowing the job.")
+    ] = ()
     standstills: Annotated[tuple[StandstillDocument, ...], doc("What is left out of the rhythm, the oldest first.")]
     witnesses: Annotated[tuple[WitnessDocument, ...], doc("Who says that the job goes on.")]
     recent_seconds: Annotated[tuple[float, ...], doc("The newest intervals between two reports, the oldest first.")]
@@ -143,6 +155,7 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
             for end, step, seconds, _early in steps["pauses"]
         ),
         slowdown=msgspec.convert((steps.get("pace") or {}).get("slowdown"), SlowdownDocument | None),
+        latent=msgspec.convert(known.get("latent", []), tuple[LatentDocument, ...]),
         standstills=standstills, witnesses=msgspec.convert(known["witnesses"], tuple[WitnessDocument, ...]),
         recent_seconds=tuple(round(later[0] - row[0], 3) for row, later in pairwise(rows)),
         unconfirmed=tuple(known.get("unconfirmed", ())),
