@@ -54,12 +54,14 @@ class Rows:
 
     path: Path
     found: list[Row] = field(default_factory=list)
+    run: int = 1
     taken: list[Row] = field(default_factory=list)  # cells that are being measured, or were in this run
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, row: Row) -> None:
-        """Keep a row."""
+        """Keep a row, with the run that measured it."""
         with self.lock:
+            row["run"] = self.run
             self.found.append(row)
             with self.path.open("a") as out:
                 out.write(json.dumps(row) + "\n")
@@ -272,7 +274,8 @@ def main() -> int:
     options = parser.parse_args()
     out = REPOSITORY / "out" / "slow_jobs.jsonl"
     out.parent.mkdir(exist_ok=True)
-    rows = Rows(out, [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else [])
+    known = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    rows = Rows(out, known, 1 + max((row["run"] for row in known), default=0))
     if not options.write:
         with tempfile.TemporaryDirectory(prefix="slow-jobs-") as folder:
             lanes = options.lanes or (SMALLEST if options.smallest else LANES)

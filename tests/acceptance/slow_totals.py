@@ -18,6 +18,10 @@ def totals(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "rows_measured": len(rows),
         "right": sum(not row["wrong"] for row in rows),
+        "by_run": {
+            str(run): _of_run([row for row in rows if row["run"] == run])
+            for run in sorted({row["run"] for row in rows})
+        },
         "proposed": sum(len(row["proposed"]) for row in rows),
         "healthy_stretches_of_ten_minutes": len(healthy),
         "openings_in_healthy_stretches": sum(row["slow_incidents"] for row in healthy),
@@ -46,6 +50,18 @@ def _of(rows: Sequence[Row]) -> dict[str, Any]:
         "median_opened_seconds": _median(row.get("opened_seconds") for row in worth),
         "median_verdict_seconds": _median(row.get("verdict_seconds") for row in worth),
         "median_named_seconds": _median(row.get("named_seconds") for row in worth),
+    }
+
+
+def _of_run(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return how one run went, the first try of its code, and how busy its machine was."""
+    stood_still = [row for row in rows if row["other_incidents"]]
+    return {
+        "rows": len(rows),
+        "right": sum(not row["wrong"] for row in rows),
+        "with_other_incidents": len(stood_still),
+        "right_of_those": sum(not row["wrong"] for row in stood_still),
+        "median_load": _median(row["load"] for row in rows),
     }
 
 

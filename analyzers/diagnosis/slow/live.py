@@ -67,9 +67,9 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
     """Yield what is claimed of a slowdown that lasts."""
     shown = (Evidence(text=_in_words(slow), source="steps", at=slow.since),)
     hints = tuple(_hints(slow, window, topology, window.once(FrameRules.of, knowledge)))
-    apart = [(measure, one) for measure in slow.measures for one in measure.apart]
+    apart = [*_apart(slow, topology)]
     beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _tells(one)), *hints)
-    if apart and len({_whose(one) for _, one in apart}) == 1:
+    if apart and _agree([one for _, one in apart]):
         made = finding(
             "slow_rank", "slow", "unknown", _suspect(apart), evidence=beside, onset=slow.since, missing=(BESIDE,)
         )
@@ -92,12 +92,32 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
         )  # fmt: skip
 
 
+def _apart(slow: SlowLook, topology: Topology) -> Iterator[tuple[Measure, Apart]]:
+    """Yield who stands apart, ranks before nodes.
+
+    Where own times are known, a rank whose processor works more while its own time is as before works in its waits.
+    """
+    own = next((one for one in slow.measures if one.name == "own" and _is_known(one, topology)), None)
+    kept = [one for one in slow.measures if one.name != "cpu" or own is None]
+    found = [(measure, one) for measure in kept for one in measure.apart]
+    yield from sorted(found, key=lambda item: not item[1].ranks)
+
+
+def _agree(apart: Sequence[Apart]) -> bool:
+    """Whether all that stands apart is one rank, one node, or a rank and its node."""
+    return len({one.node for one in apart}) == 1 and len({one.ranks for one in apart if one.ranks}) <= 1
+
+
+def _is_known(own: Measure, topology: Topology) -> bool:
+    """Whether a measure was read of nearly all ranks."""
+    return own.read >= max(FEWEST_PEERS, MOST_OF_RANKS * len(topology.ranks))
+
+
 def _none_rose(own: Measure, slow: SlowLook, topology: Topology) -> bool:
     """Whether no rank's own time rose, of nearly all, as that of one would that the others wait for."""
     if own.most is None or slow.seconds is None or slow.before_seconds is None:
         return False
-    known = own.read >= max(FEWEST_PEERS, MOST_OF_RANKS * len(topology.ranks))
-    return known and own.most <= OWN_SHARE * (slow.seconds - slow.before_seconds)
+    return _is_known(own, topology) and own.most <= OWN_SHARE * (slow.seconds - slow.before_seconds)
 
 
 def _of_none(own: Measure) -> str:
@@ -111,10 +131,6 @@ def _in_words(slow: SlowLook) -> str:
         return f"a step takes longer {began}"
     longer = f"{100 * (slow.seconds / slow.before_seconds - 1):.0f} % longer than before ({slow.before_seconds:.3g} s)"
     return f"a step takes {slow.seconds:.3g} s {began}, {longer}"
-
-
-def _whose(one: Apart) -> tuple[object, ...]:
-    return (one.node, one.ranks)
 
 
 def _suspect(apart: Sequence[tuple[Measure, Apart]]) -> Suspect:

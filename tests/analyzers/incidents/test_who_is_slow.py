@@ -295,6 +295,26 @@ def test_all_ranks_with_more_of_their_own_are_no_machines_fault() -> None:
     assert any("whether it is the code, its data" in one.what for one in last.missing)
 
 
+def test_a_rank_and_its_node_are_no_two_suspects() -> None:
+    """A rank's own time rose, and the hypervisor took its node's processors: the rank is named by both."""
+    taken = counters("cpu", "steal_ticks_total", "", lambda node, at: 1.5e-4 if node == 1 and at > BEGAN else 1e-6)
+    work = timed(lambda rank, at: 0.6 + (0.4 if rank == 5 and at > BEGAN else 0.0))
+
+    *_, last = verdicts(lambda at, node: [*taken(at, node), *work(at, node)], nodes=4)
+
+    assert named(last) == [("rank", "5")]
+    assert "lost 1.5 processors" in last.culprits[0].why
+
+
+def test_a_processor_that_works_more_in_its_waits_names_nobody() -> None:
+    """One rank spends more processor time a step, and its own time is as before: it polls for what the others wait for, too."""
+    spins = working(lambda rank, at: 0.9 if rank == 5 and at > BEGAN else 0.36)
+    work = timed(lambda rank, at: 0.6)
+
+    for verdict in verdicts(lambda at, node: [*spins(at, node), *work(at, node)]):
+        assert named(verdict) == []
+
+
 def test_what_was_read_in_an_earlier_slowdown_is_not_what_is_usual() -> None:
     """A rank is slow for seven minutes, recovers, and is slow again three minutes later: it is named both times."""
     steps = (BEGAN, BEGAN + 300.0, BEGAN + 480.0)  # the numbers of steps, of which 300 took 1.4 s
