@@ -13,6 +13,7 @@ def rows() -> Iterator[FaultClass]:
     yield from _files()
     yield from _crash()
     yield from _shown_by_lines()
+    yield from _programs()
     yield from _memory()
 
 
@@ -26,9 +27,17 @@ def _ends() -> Iterator[FaultClass]:
     )
     for name, words, traits in ends:
         yield FaultClass(name, by, ("platform",), "none", words, advice=advice, traits=(*traits, "from_outside"))
+    yield FaultClass("container_ended", by, ("platform",), "restart_job", "the platform ended its container",
+        advice="the platform took its place: start it again; no machine of the job is at fault",
+    )  # fmt: skip
     yield FaultClass(
-        "container_refused", by, ("platform",), "restart_job", "the platform ended or refused its container"
-    )
+        "container_refused", by, ("platform",), "none", "the platform refused it a container, or a device in it",
+        advice="mend that first (device plugin, driver, runtime, image): there it is refused again; no GPU is proven bad",
+    )  # fmt: skip
+    yield FaultClass(
+        "node_full", by, ("platform",), "none", "its node ran short of disk, memory or processes, and ended its container",
+        advice="free what ran short on that node, or ask for more of it: there it is ended again; no GPU is at fault",
+    )  # fmt: skip
     yield FaultClass(
         "daemon_failed", by, ("platform",), "none", "a daemon of the scheduler does not work, or could not be reached",
         advice="no machine of the job is at fault as far as is seen: look at that daemon's own log",
@@ -53,6 +62,7 @@ def _crash() -> Iterator[FaultClass]:
         advice="the ranks had not the same number of steps to do: the code is to end them together",
     )  # fmt: skip
     yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
+    yield FaultClass("node_unheard", by, ("unknown",), "probe", "its heartbeats did not come")
     yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
     yield FaultClass(
         "devices_absent", ("crash", "hardware"), ("platform",), "restart_job", "no working GPU was there for it",
@@ -129,6 +139,20 @@ def _shown_by_lines() -> Iterator[FaultClass]:
     yield FaultClass(
         "page_not_backed", by, ("platform",), "none", "processes used mapped pages that nothing backs",
         advice="no machine is at fault as far as is seen: see how full /dev/shm is, and raise its limit",
+        traits=("own_failure",),
+    )  # fmt: skip
+
+
+def _programs() -> Iterator[FaultClass]:
+    by = ("crash",)
+    yield FaultClass(
+        "kernel_fault", by, ("code",), "none", "a kernel used an address or an instruction that it cannot have",
+        advice="no machine is at fault: look at the kernels of the program and its libraries (compute-sanitizer shows where)",
+        traits=("own_failure",),
+    )  # fmt: skip
+    yield FaultClass(
+        "instruction_trapped", by, ("code",), "none", "an instruction of its program traps",
+        advice="no machine is at fault: a division by zero, or a build for another processor; its native stack shows where",
         traits=("own_failure",),
     )  # fmt: skip
 

@@ -176,8 +176,9 @@ def _culprits(label: str, root: Candidate, topology: Topology, evidence: Numbere
         and root.finding.cause == "machine"
     ):
         kind, name = "node", node
-    if len(root.suspects) == 1 and not ranks and root.suspects[0].kind in ("rank", "node"):
-        kind, name = _place(root.suspects[0], root, topology)
+    if len(root.suspects) == 1 and not ranks:
+        one = root.suspects[0]
+        kind, name = _place(one, root, topology) if one.kind in ("rank", "node") else (one.kind, one.device or one.kind)
     items = [(root.finding.analyzer, item) for suspect in root.suspects[:4] for item in suspect.evidence[:2]]
     ids = tuple(number for analyzer, item in [*items, *root.support] for number in evidence.ids(analyzer, (item,)))
     probability = round(min(sum(suspect.strength for suspect in root.suspects), MOST_SURE_OF_A_SET), 4)

@@ -6,11 +6,10 @@ one rank, some, or all that logged one; then, with echoes only, the ranks that r
 
 from __future__ import annotations
 
-import signal
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from analyzers.diagnosis.crash import outside, silence
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
@@ -26,6 +25,7 @@ from analyzers.diagnosis.crash.failures import (
     place,
     shows_itself,
 )  # fmt: skip
+from analyzers.diagnosis.crash.suspects import MAX_EVIDENCE, crash_row, suspects_of
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -33,10 +33,11 @@ from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import KernelEvent, LogEvent, Placement, ProcessState, Steps
 
-SYMPTOMS = frozenset({*OWN, *ECHOES, "preempted", "node_failure", "time_limit", "cancelled", "stuck"}) - {"exit"}
+SYMPTOMS = frozenset(
+    {*OWN, *ECHOES, "preempted", "node_failure", "node_unheard", "time_limit", "cancelled", "stuck"}
+) - {"exit"}
 """Kinds that may be the first symptom: a launcher's clean-up and its bare exit codes come after it."""
 MAX_REJECTED = 8
-MAX_EVIDENCE = 12
 LEAST_STRENGTH = 0.05
 LOCAL = frozenset({"device_lost", "device_fault", "killed", "crashed"})
 REPORTED_BY_OTHERS = frozenset({"killed", "aborted", "host_memory"})
@@ -104,6 +105,9 @@ def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
     own = [failure for failure in scene.failures if failure.kind in SPOKEN]
     for kind, events in outside.nodes_out(scene.classified):
         yield _node_failure(scene, kind, events)
+    if not own and (unheard := scene.events("node_unheard")) and not scene.events("node_failure"):
+        yield _node_failure(scene, "node_unheard", unheard)
+        return
     if refused := outside.refusals(scene.classified, scene.failures):
         yield _outside(scene, refused, *outside.refused_fault_class_of(refused))
         return
@@ -112,7 +116,7 @@ def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
             yield _outside(scene, taken, "preempted", 0.9, "the scheduler took the job's place: it says so")
         return
     if not own and (waits := outside.still_waits(scene.classified)):
-        why = "a pod waits: the platform has no place for it, or cannot start its container"
+        why = "the job waits: the platform has no place for it, or cannot start its container"
         yield _outside(scene, waits, "pod_waits", 0.7, why)
         return
     asked = scene.events("shutdown", "cancelled", "time_limit")
@@ -191,13 +195,14 @@ def _node_failure(scene: Scene, kind: str, events: Sequence[LogEvent]) -> Findin
         by_node.pop(None, None)  # a line that names no node is about one that another line names
     suspects = tuple(
         Suspect(
-            kind="node" if node else "platform", strength=float(row["strength"]), node=node,
+            kind="node" if node or kind == "node_unheard" else "platform", strength=float(row["strength"]), node=node,
             ranks=scene.topology.ranks_on(node) if node else (),
             why=str(row["why"]).format(what=evidence_of(event).text), evidence=(evidence_of(event),),
         )
         for node, event in sorted(by_node.items(), key=lambda pair: pair[0] or "")
     )  # fmt: skip
-    return _finding(scene, str(row["cause"]), str(row["class"]), suspects, [])
+    missing = tuple(str(text) for text in row.get("missing", ()))
+    return _finding(scene, str(row["cause"]), str(row["class"]), suspects, [], missing=missing)
 
 
 def _roots(scene: Scene) -> Iterator[Finding]:
@@ -258,13 +263,13 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
         )
     if spread != "all" and "unordered" in rows and not any(failure.first for failure in group):
         row = rows["unordered"]
-    if kind == "crashed" and all(failure.event and failure.event.signal == signal.SIGBUS for failure in group):
-        row = rows["bus_all" if spread == "all" else "bus_some" if len(group) > 1 else "bus"]
+    if kind == "crashed":
+        row = rows.get(crash_row(group, spread), row)
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
     cut = [each for each in scene.of_kinds("exit") if each.first and each.event and each.event.exit_code is None]
     if any(failure.first for failure in (*mine, *cut)) and not any(failure.first for failure in group):
         strength *= DISPUTED
-    suspects = _suspects(group, row, spread, strength)
+    suspects = suspects_of(group, row, spread, strength)
     by_peer = peers_lost(scene.events("echo"), {failure.node for failure in group})
     if not suspects:
         by_peer = (*(one for failure in group for one in failure.evidence()[:1]), *by_peer)[:MAX_EVIDENCE]
@@ -313,57 +318,6 @@ def _spread(scene: Scene, group: Sequence[Failure]) -> str:
     if group[0].kind in REPORTED_BY_OTHERS and (scene.heard - ranks - mute or max(ranks) >= len(ranks | mute)):
         return "some"  # others print lines of their own, or none of them was read: their numbers show that they exist
     return "some" if others and 4 * len(ranks) < 3 * len(scene.expected) else "all"
-
-
-def _suspects(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:
-    why = str(row["why"])
-    kind = row["suspect"]
-    if kind == "none":
-        return ()
-    if kind == "node" and all(failure.node for failure in group):
-        return _nodes(group, why, strength)
-    if kind == "node":
-        kind = "link"  # no line says of which node it is: one of the ends
-    if kind != "rank" or spread == "all":
-        ranks = tuple(sorted(failure.rank for failure in group if failure.rank is not None))
-        nodes = {failure.node for failure in group}
-        shown = tuple(evidence for failure in group for evidence in failure.evidence()[:1])[:MAX_EVIDENCE]
-        one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" and kind != "link" else None
-        ranks = () if kind == "link" else ranks  # the one that reports a link is at one of its ends, and no culprit
-        said = why.format(what=group[0].what())
-        local = group[0].local if len(group) == 1 and kind == "code" else ""
-        return (
-            Suspect(kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown, name=local),
-        )
-    return tuple(
-        Suspect(
-            kind=_kind(failure, str(row["cause"])),
-            strength=strength,
-            why=why.format(what=failure.what()) + (f" ({failure.local})" if failure.node and failure.local else ""),
-            ranks=() if failure.rank is None else (failure.rank,),
-            node=failure.node,
-            name="" if failure.node else failure.local,
-            evidence=failure.evidence(),
-        )
-        for failure in group
-    )
-
-
-def _kind(failure: Failure, cause: str) -> Literal["rank", "node"]:
-    """A machine's fault is a node's, also where no line gives its name; of an unknown process nothing else can be named."""
-    unnamed = failure.rank is None and not failure.local and cause == "machine"
-    return "node" if unnamed or (failure.rank is None and failure.node is not None) else "rank"
-
-
-def _nodes(group: Sequence[Failure], why: str, strength: float) -> tuple[Suspect, ...]:
-    """Return one suspect a node: the report is of the machine, not of the rank that printed it."""
-    by_node: dict[str, Failure] = {}
-    for failure in group:
-        by_node.setdefault(failure.node or "", failure)
-    return tuple(
-        Suspect(kind="node", strength=strength, why=why.format(what=one.what()), node=node, evidence=one.evidence())
-        for node, one in sorted(by_node.items())
-    )
 
 
 def _finding(

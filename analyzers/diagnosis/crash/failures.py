@@ -19,9 +19,9 @@ from analyzers.model.finding import Evidence
 from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
 OWN = (
-    "device_lost", "device_absent", "device_fault", "device_assert", "device_memory", "device_shared", "shared_memory",
-    "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse", "launch", "user", "storage", "data", "numeric",
-    "crashed", "killed", "aborted", "exit", "daemon_lost",
+    "device_lost", "device_absent", "device_program", "device_fault", "device_assert", "device_memory", "device_shared",
+    "shared_memory", "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse", "launch", "user", "storage",
+    "data", "numeric", "crashed", "killed", "aborted", "exit", "daemon_lost",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
@@ -29,10 +29,11 @@ SPOKEN = OWN[: OWN.index("crashed")]
 """Own kinds that the rank itself put into words."""
 _OF_NO_PROCESS = frozenset({
     "", "launcher", "step_ended", "waits_for_place", "got_place", "node_returned",
-    "preempted", "time_limit", "cancelled", "node_failure", "node_drained", "shutdown", "numeric_line", "collective",
+    "preempted", "time_limit", "cancelled", "node_failure", "node_drained", "node_unheard", "shutdown", "numeric_line",
+    "collective",
 })  # fmt: skip
 WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "numeric"})
-NO_NAMES = frozenset({"LaunchError", "ncclInvalidUsage", "CheckError"})
+NO_NAMES = frozenset({"LaunchError", "ncclInvalidUsage"})
 """Names that the reader of a line gave to what the line itself calls by no name."""
 BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
 """Events in which another process reports an end, and that give no reason."""
@@ -48,6 +49,9 @@ TEXT_CHARACTERS = 240
 CLEANUP_WITHIN_SECONDS = 120.0  # of another process's failure: later a SIGKILL in a launcher's report is another story
 DEVICE_FAULTS = frozenset({"xid", "off_bus", "gpu_lost", "gpu_uncorrected"})
 _PROGRAM = re.compile(r"python|pt_|torchrun|ray::")
+STOPPED = frozenset({"gsp_timeout", "gpu_needs_reset", "gpu_lost", "off_bus"})
+"""What the kernel says of a GPU that no process can use from then on."""
+_MATHS = re.compile(r"CU(?:DNN_STATUS_|BLAS_STATUS_)(?:INTERNAL_ERROR|NOT_INITIALIZED)")
 _PCI = re.compile(r"(?<![0-9a-fA-F])(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
@@ -86,8 +90,8 @@ class Failure:
             return self.kind
         if event.exception:
             message = (event.message or "").splitlines()
-            named = [] if event.exception in NO_NAMES else [last_name(event.exception)]
-            said = ": ".join((*named, *message[:1]))
+            named = "" if event.exception in NO_NAMES else f"{last_name(event.exception)}: "
+            said = named + message[0].removeprefix(named) if message else named.removesuffix(": ")
             inner = own_frame(event)
             return clip(said) + (f" in {inner.function} ({inner.file}:{inner.line})" if inner and inner.file else "")
         if event.event == "oom_kill":
@@ -178,6 +182,9 @@ def classify(
     reported = [event for event in events if event.event == "torchrun_failure" and event.at is not None]
     lost_another = {event.peer for event in events if event.event == "worker_died" and event.peer}
     flapping = _flapping(events)
+    short = any(event.event in {"memory_warned", "oom"} for event in events)
+    refused = short and any(_is_without_handle(event) for event in events)
+    raised = [each for each in events if each.event == "traceback" and kind_of(each, table) in SPOKEN]
     told = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
     for event in events:
         kind = kind_of(event, table)
@@ -187,13 +194,20 @@ def classify(
             kind = "echo"  # it reports the end of another itself
         if event.event == "port_state" and event.code == "DOWN" and event.device in flapping:
             kind = "network_port"
+        if refused and (event.event == "memory_warned" or (kind == "device_fault" and _is_without_handle(event))):
+            kind = "device_memory"  # a library's handle could not be made for want of memory
+        if event.event == "creation_failed" and raised:
+            kind = "launcher"  # what its constructor raised is there itself
         if kind == "device_memory" and held_by_others(f"{event.message} {event.text}") >= share:
             kind = "device_shared"
         if kind == "killed" and _is_cleanup(event, reported):
             kind = "closing"
         if kind == "device_fault" and trapped and "unspecified launch failure" in f"{event.message} {event.text}":
             kind = "echo"
-        yield "" if kind == "device_lost" and _is_the_kernels(event, kernel) else kind, event
+        of_kernel = (kind == "device_lost" and _is_the_kernels(event, kernel, DEVICE_FAULTS)) or (
+            kind == "device_absent" and _is_the_kernels(event, kernel, STOPPED)
+        )
+        yield "" if of_kernel else kind, event
 
 
 def _flapping(events: Sequence[LogEvent]) -> set[str | None]:
@@ -210,6 +224,10 @@ def _wraps(event: LogEvent) -> bool:
     return event.event == "traceback" and "in DataLoader worker process" in (event.message or "").partition("\n")[0]
 
 
+def _is_without_handle(event: LogEvent) -> bool:
+    return event.event == "cuda_error" and _MATHS.search(f"{event.message} {event.text}") is not None
+
+
 def _source(event: LogEvent) -> tuple[int | None, str | None, str]:
     return event.rank, event.node, place(event.source)[0]
 
@@ -222,9 +240,9 @@ def _is_cleanup(event: LogEvent, reported: Sequence[LogEvent]) -> bool:
     return any(CLEANUP_SECONDS <= each <= CLEANUP_WITHIN_SECONDS for each in ago)
 
 
-def _is_the_kernels(event: LogEvent, kernel: Sequence[KernelEvent]) -> bool:
+def _is_the_kernels(event: LogEvent, kernel: Sequence[KernelEvent], kinds: Collection[str]) -> bool:
     """Whether a failed GPU, of a process and a node that no line names, is the one that the kernel's lines beside it name."""
-    beside = [one for one in kernel if one.event in DEVICE_FAULTS and place(one.source)[0] == place(event.source)[0]]
+    beside = [one for one in kernel if one.event in kinds and place(one.source)[0] == place(event.source)[0]]
     if event.rank is not None or event.node is not None or not beside:
         return False
     named = {pci_address(address) for address in _PCI.findall(event.text)}

@@ -16,6 +16,8 @@ STOOD_SECONDS = 60.0
 """At least so long without a step before the end, and so many times the longest gap before, is a standstill."""
 STOOD_GAPS, FEWEST_GAPS = 5.0, 5
 PLUGIN, DAEMON = "plugin", "daemon"  # a refusal's operation: a scheduler's plugin, or a daemon itself, failed
+FULL, ENDED = "full", "ended"  # a node ran short of something; the platform took the place
+STATUS = "status"  # a list's column: the reason is elsewhere
 UNHEARD = "unheard"  # a lost node's operation: it did not answer
 UNSEEN = "the ranks' stacks, flight-recorder dumps or process states from before the job was ended"
 
@@ -100,7 +102,7 @@ def refusals(classified: Sequence[tuple[str, LogEvent]], failures: Sequence[Fail
     lost = any(nodes_out(classified))
     spoken = lost or any(failure.kind in SPOKEN for failure in failures)
     failed = lost or any(failure.kind in OWN for failure in failures)
-    hushed = {PLUGIN: spoken, DAEMON: failed}
+    hushed = {PLUGIN: spoken, DAEMON: failed, STATUS: any(failure.kind == "device_lost" for failure in failures)}
     return [event for kind, event in classified if kind == "refused" and not hushed.get(event.operation or "", False)]
 
 
@@ -131,4 +133,10 @@ def refused_fault_class_of(refused: Sequence[LogEvent]) -> tuple[str, float, str
             0.6,
             "a daemon of the scheduler reports trouble of its own, and no process failed by itself",
         )
-    return "container_refused", 0.8, "the platform ended its container or refused it one"
+    on = ", ".join(dict.fromkeys(event.node for event in refused if event.node))
+    where = f" (node {on})" if on else ""
+    if any(event.operation == FULL for event in refused):
+        return "node_full", 0.8, f"its node ran short of disk, memory or processes and ended its container{where}"
+    if all(event.operation == ENDED for event in refused):
+        return "container_ended", 0.8, f"the platform ended its container{where}"
+    return "container_refused", 0.8, f"the platform refused it a container, or a device in it{where}"

@@ -61,7 +61,7 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
     ("aer", "fatal"): _Rule("pcie_fatal", "machine", "device", 0.7, "a fatal PCIe error"),
     ("aer", "nonfatal"): _Rule("pcie_nonfatal", "machine", "device", 0.35, "an uncorrected PCIe error"),
     ("gpu_uncorrected", None): _Rule(
-        "gpu_uncorrected", "machine", "device", 0.7, "an uncorrectable memory error of its GPU"
+        "gpu_uncorrected", "machine", "device", 0.7, "an uncorrectable hardware error of its GPU"
     ),
     ("gpu_reset", None): _Rule("gpu_reset", "unknown", "device", 0.45, "the driver reset a GPU that did not answer"),
     ("gpu_page_fault", None): _Rule(
@@ -91,6 +91,14 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
     ),
     ("mlx5", "fatal"): _Rule("nic_health", "network", "device", 0.7, "the network card reports itself unhealthy"),
     ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),
+    ("oom_invoked", None): _Rule(
+        "oom_kill",
+        "code",
+        "code",
+        0.5,
+        "the kernel had no memory left for a process, and looked for one to kill",
+        "crash",
+    ),
     ("segfault", None): _Rule("segfault", "code", "code", 0.4, "a process of the job crashed", "crash"),
     ("hung_task", "storage"): _Rule(
         "hung_task_storage", "storage", "storage", 0.5, "a process was blocked in a file system"
@@ -153,8 +161,8 @@ def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
 
 def _rule(occurrence: Occurrence, unreachable: list[Occurrence], *, alone: bool) -> _Rule | None:
     event = occurrence.event
-    if event.event in {"oom_kill", "segfault"}:
-        killed = alone and event.event == "oom_kill" and _HOST_SERVICE.match(event.process or "") is None
+    if event.event in {"oom_kill", "oom_invoked", "segfault"}:
+        killed = alone and event.event != "segfault" and _HOST_SERVICE.match(event.process or "") is None
         return _RULES[event.event, None] if killed or _of_the_job(event) else None
     if event.event == "hung_task":
         if alone and event.device is None and not _waits_for_storage(occurrence, unreachable):
@@ -198,6 +206,8 @@ def _finding(rule: _Rule, occurrences: list[Occurrence], places: Places) -> Find
     nodes = sorted({node for found in occurrences if (node := places.node(found.event.node)) is not None})
     ranks = tuple(sorted({rank for found in occurrences for rank in _ranks(rule, found, places)}))
     detail = first.event.device or first.event.process
+    if first.event.pci and rule.kind == "code":
+        detail = ", ".join(filter(None, (detail, f"GPU {first.event.pci}")))
     why = f"{rule.summary} ({detail})" if detail else rule.summary
     suspect = Suspect(
         kind=rule.kind,
@@ -273,8 +283,8 @@ def _clusters(occurrences: Iterable[Occurrence]) -> Iterator[list[Occurrence]]:
         yield cluster
 
 
-PASSING = frozenset({"soft_lockup", "rcu_stall", "hung_task", "oom_kill", "segfault"})
-OF_A_PROCESS = frozenset({"oom_kill", "segfault"})
+PASSING = frozenset({"soft_lockup", "rcu_stall", "hung_task", "oom_kill", "oom_invoked", "segfault"})
+OF_A_PROCESS = frozenset({"oom_kill", "oom_invoked", "segfault"})
 PASSED_SECONDS = 300.0  # a kernel reports a stuck processor again every minute or less for as long as it is stuck
 
 

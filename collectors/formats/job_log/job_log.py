@@ -27,7 +27,7 @@ from collectors.formats.job_log.shapes import Blocks, identity, without_endless_
 from collectors.formats.job_log.step_lines import may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
-from collectors.formats.job_log.traceback_events import alone, event_of, in_title, may_stand, quoted_in
+from collectors.formats.job_log.traceback_events import alone, event_of, in_title, is_cut_of, may_stand, quoted_in
 from collectors.formats.job_log.tracebacks import HEADER, LAST_LINE, Assembler
 from collectors.formats.quotations import Quotes
 from collectors.formats.text_lines import lines
@@ -220,7 +220,7 @@ class JobLog:
             self._finished(line.stream, stream)
             return
         self._finished(line.stream, stream)
-        if LAST_LINE.match(line.text):
+        if LAST_LINE.match(line.text) and not is_cut_of(line, self.last_line):
             self.last_line = line
         self._add(line.stream, log_marks.events_of(line))
 

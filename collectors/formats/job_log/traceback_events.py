@@ -64,6 +64,18 @@ def alone(line: Line) -> Iterator[LogEvent]:
         yield event(line, "traceback", exception=found[1], message=found[2])
 
 
+def is_cut_of(line: Line, before: Line | None) -> bool:
+    """Whether a line is the beginning of an exception that an earlier line holds whole."""
+    here, there = LAST_LINE.match(line.text), LAST_LINE.match(before.text) if before else None
+    return (
+        here is not None
+        and there is not None
+        and here[1] == there[1]
+        and here[2] != there[2]
+        and there[2].startswith(here[2])
+    )
+
+
 def in_title(head: bytes, found: Sequence[LogEvent]) -> Line | None:
     """Return the exception in the title of a report, of which a paste cut the traceback before it said what it was."""
     title = head[:TITLE_BYTES].decode(errors="replace").lstrip().partition("\n")[0]

@@ -7,6 +7,7 @@ line with a logger's stamp, or at its bound.
 
 from __future__ import annotations
 
+import builtins
 import re
 from dataclasses import dataclass, field
 
@@ -30,10 +31,13 @@ _QUALIFIED = re.compile(
 )
 """An exception by its full name: the last line of a traceback even where nothing of it was pasted before."""
 _OTHER_NAMES = r"(?:Read|Connect)?Timeout|TimeoutExpired|ServiceUnavailable|BrokenProcessPool|Again|NVMLError_\w{1,40}"
-_BY_LOGGER = r"(?:.{0,100}?\b(?:ERROR|CRITICAL|FATAL)\b.{0,80}?[:\]] |\[?[EF]\d{3,4} \d\d:.{1,80}?\] )?"
+_BEFORE = (  # a logger's words, a debugger's mark, cells of a table of results, or any words before a name with its module
+    r"(?:.{0,100}?\b(?:ERROR|CRITICAL|FATAL)\b.{0,80}?[:\]] |\[?[EF]\d{3,4} \d\d:.{1,80}?\] |\*{3} "
+    r"|\|?(?:[^|]{1,120}\|\s){1,4}|.{1,400}?\s(?=(?:[a-z_]\w{0,60}\.){1,8}[A-Z]\w{0,60}(?:Error|Exception): ))?"
+)
 LAST_LINE = re.compile(
     r"\s{0,8}"
-    + _BY_LOGGER
+    + _BEFORE
     + r"(?!LustreError|LNetError)((?:[A-Za-z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception)|Exception|"
     r"BadGzipFile|BadZipFile|ArrowInvalid)"
     r"|(?:[A-Za-z_]\w{0,60}\.){1,8}(?:"
@@ -51,6 +55,9 @@ _NAMES = re.compile(
     r"(?:[\w.]+\.)?(?:_?[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"
 )  # socket.error, RayTaskError(ValueError)
 _CUT_NAMES = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Empty|Timeout)(?:\([\w.]+\))?$")
+_BUILTIN = frozenset(
+    name for name, each in vars(builtins).items() if isinstance(each, type) and issubclass(each, BaseException)
+)
 _RICH_FRAME = re.compile(r"[│|]\s+(\S{1,500}):(\d{1,9}) in (.{1,120}?)\s*[│|]?$")
 _RICH_RULES = ("╭", "╰", "│", "┏", "┗")
 _CHAINS = {
@@ -77,6 +84,11 @@ class Traceback:
     frames: tuple[Frame, ...] = ()
     then: list[str] = field(default_factory=list)
     link: str = ""
+
+
+def _is_cut_short(name: str) -> bool:
+    """Whether a paste ended within a name: a builtin exception's beginning, and no name of its own."""
+    return name not in _BUILTIN and not _CUT_NAMES.match(name) and any(each.startswith(name) for each in _BUILTIN)
 
 
 class Assembler:
@@ -168,6 +180,10 @@ class Assembler:
         if not text.strip() or text[0] in " \t" or text.startswith(_RICH_RULES):
             return self._count < MAX_BLOCK_LINES
         found = _EXCEPTION.match(text)
+        cut = bool(self._margin) and self._margin.startswith(re.sub(r"\d", "0", text).rstrip())
+        if cut or (found is not None and found[2] is None and _is_cut_short(found[1])):
+            self.close()
+            return True
         if found is None or not (_CUT_NAMES if self._is_cut else _NAMES).match(found[1]):
             if self._frames and not self._is_cut and self._count < MAX_BLOCK_LINES:
                 return True  # a line of source that spilled: f-strings and heredocs do

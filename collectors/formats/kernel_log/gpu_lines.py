@@ -68,5 +68,17 @@ ROWS: tuple[
         r"(?:process (?P<name>.{0,64}?) pid (?P<pid>\d{1,10}) thread|\))",
         _gpu_page_fault,
     ),
+    (
+        ("GPU reset end with", "GPU Recovery Failed", "GPU reset("),
+        r"amdgpu "
+        + PCI
+        + r": .{0,20}(?:GPU reset end with ret = -|GPU Recovery Failed: -|GPU reset\(\d{1,9}\) failed)",
+        of_gpu("gpu_lost"),
+    ),
+    (
+        (" timeout, signaled seq",),
+        r"amdgpu " + PCI + r": .{0,20}ring \S{1,40} timeout, signaled seq",
+        of_gpu("gpu_reset"),
+    ),
     (("GPU reset begin",), r"amdgpu " + PCI + r": .{0,20}GPU reset begin!", of_gpu("gpu_reset")),
 )

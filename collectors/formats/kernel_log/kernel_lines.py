@@ -23,6 +23,7 @@ CLEANUP_XID = 45
 TASKS_SHOWN = "tasks_shown"  # no event: sysrq asked for the stacks of the tasks that wait just now
 HOST_BRIDGE = "0000:00:00"  # no GPU has this address: who writes a line as an example does
 OF_GPUS = frozenset({"xid", "off_bus", "gpu_lost", "gpu_uncorrected", "gpu_reset"})
+OOM_INVOKED = "oom_invoked"  # who asked for memory; the line of the kill, some dozens below it, says more
 LOOK_LIMIT = 2048  # characters looked at: bounds what a pattern can cost on a hostile line
 TEXT_LIMIT = 600  # characters kept of a line; a hung task's name or a garbled line may be longer
 REGISTERS_LIMIT = 16
@@ -46,7 +47,7 @@ def event(text: str) -> Fields | None:
     text = text[:LOOK_LIMIT].lstrip()
     by_process = _BY_PROCESS.match(text) is not None
     for words, pattern, read in _READINGS:
-        if by_process and read is not _segfault:
+        if by_process and read not in (_segfault, _oom_invoked):
             continue
         if any(word in text for word in words) and (found := pattern.match(text)):
             fields = read(found)
@@ -188,6 +189,10 @@ def _oom(found: re.Match[str]) -> Fields:
     return {"event": "oom_kill", "pid": int(found["pid"]), "process": found["name"], "severity": scope}
 
 
+def _oom_invoked(found: re.Match[str]) -> Fields:
+    return {"event": OOM_INVOKED, "process": found["name"]}
+
+
 def _soft_lockup(found: re.Match[str]) -> Fields:
     process, pid = found["name"], found["pid"]
     return {
@@ -309,6 +314,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         + r"DPC: containment event, status:0x(?P<status>[0-9a-f]{1,4})\b(?:.{0,40} received from (?P<late>[0-9a-f:]{7,13}\.\d))?",
         _dpc,
     ),
+    ((" invoked oom-killer: ",), r"(?P<name>[\s\S]{1,15}?) invoked oom-killer: gfp_mask=0x", _oom_invoked),
     (("Killed process",), _KILLED, _oom),
     (("oom-kill:",), _OOM_SUMMARY, _oom),
     (

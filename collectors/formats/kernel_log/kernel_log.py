@@ -180,6 +180,7 @@ class Parser:
     are_shown: bool = False  # the tasks that wait are shown because sysrq asked: none of them need be blocked for long
     last: KernelEvent | None = field(default=None)
     mcelog_left: int = 0  # further lines that a report of mcelog may have
+    invoked: KernelEvent | None = None  # that the kernel looks for a process to kill: its line about the kill says more
     last_oom: tuple[int, int] = (0, -1)  # line number, pid: the kernel reports one kill in two lines
 
     @property
@@ -235,6 +236,9 @@ class Parser:
     def end(self) -> Iterator[KernelEvent]:
         """Yield what was still held back."""
         yield from self._release()
+        if self.invoked is not None:
+            yield self.invoked
+            self.invoked = None
 
     def _trace(self, number: int, line: kernel_times.KernelLine) -> Iterator[KernelEvent]:
         frame = _TRACE.match(line.text) or _CUT_FRAME.match(line.text)
@@ -261,6 +265,9 @@ class Parser:
         fields = self._in_pieces(number, text) or kernel_lines.event(text)
         if fields is None or not _trusted(line, fields) or self._same_kill(number, fields):
             return None
+        if fields["event"] == kernel_lines.OOM_INVOKED:
+            self.invoked = self._stamped(number, line, fields, KernelEvent(event=fields["event"]))
+            return None
         if fields["event"] == kernel_lines.TASKS_SHOWN:
             self.are_shown = True
             return None
@@ -270,6 +277,7 @@ class Parser:
     def _same_kill(self, number: int, fields: kernel_lines.Fields) -> bool:
         if fields["event"] != "oom_kill":
             return False
+        self.invoked = None
         before, pid = self.last_oom
         self.last_oom = (number, fields["pid"])
         return pid == fields["pid"] and number - before <= TRACE_LINES

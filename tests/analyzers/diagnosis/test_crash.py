@@ -202,7 +202,7 @@ def test_a_lost_node_is_named() -> None:
     assert named(finding) == (2,)
 
 
-@pytest.mark.parametrize("signal", [11, 8])
+@pytest.mark.parametrize("signal", [11, 5])
 def test_a_native_crash_of_one_rank_is_a_moderate_suspicion(signal: int) -> None:
     """One rank's segfault may be a library's or the machine's; every rank's is a library's."""
     finding = only([died(0, -15), died(1, -signal, first=True), died(2, -15), died(3, -15)])
@@ -210,6 +210,14 @@ def test_a_native_crash_of_one_rank_is_a_moderate_suspicion(signal: int) -> None
     assert (finding.cause, finding.fault_class, named(finding)) == ("machine", "process_crashed", (1,))
     assert finding.suspects[0].strength < 0.7
     assert only([died(rank, -signal) for rank in range(4)]).cause == "code"
+
+
+@pytest.mark.parametrize("signal", [8, 4])
+def test_an_instruction_that_traps_is_the_program_s(signal: int) -> None:
+    """A division by zero, or a build for another processor: no memory that failed makes either."""
+    finding = only([died(0, -15), died(1, -signal, first=True), died(2, -15), died(3, -15)])
+
+    assert (finding.cause, finding.fault_class) == ("code", "instruction_trapped")
 
 
 def test_a_bus_error_accuses_no_machine() -> None:

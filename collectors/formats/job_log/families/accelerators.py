@@ -28,6 +28,63 @@ SHAPES = (
         r"(?P<message>failed to allocate .{1,120}CUDA_ERROR_OUT_OF_MEMORY)",
         "oom",
     ),
+    shape(
+        "HIP_ERROR_OutOfMemory",
+        r"\bE (?:external/\S{1,80}|tensorflow/\S{1,120}?|\S{0,40})rocm_(?:driver|executor)\.cc:\d{1,6}\] "
+        r"(?P<message>failed to allocate .{1,120}HIP_ERROR_OutOfMemory)",
+        "oom",
+    ),
+    *(  # TensorFlow's allocator and its choice of algorithms go on with less; a library beside them may not
+        shape(word, pattern, "memory_warned")
+        for word, pattern in (
+            (
+                "_bfc) ran out of memory",
+                r"Allocator \(GPU_\d{1,3}_bfc\) ran out of memory trying to .{1,120}not a failure",
+            ),
+            (
+                "Resource exhausted: Out",
+                r"\bW .{1,160}Resource exhausted: Out of memory while trying to allocate \d{1,15} bytes",
+            ),
+        )
+    ),
+    shape(
+        "hipError",
+        r"(?P<message>\bhipError(?:IllegalAddress|LaunchFailure|ECCNotCorrectable|NoBinaryForGpu|InvalidDeviceFunction|OutOfMemory|"
+        r"NotInitialized|NoDevice|MisalignedAddress)\b.{0,160})",
+        "cuda_error",
+    ),
+    *(  # HCL, Habana's collective library and its runtime; what a check of theirs finds is no device's
+        shape(word, pattern, name, exception=raised)
+        for word, pattern, name, raised in (
+            (
+                "The condition [ ",
+                r"\.(?:cpp|h|hpp):{1,2}\d{1,6}\(\w{1,80}\): (?P<message>The condition \[ .{1,160}\] failed\..{0,99})",
+                "traceback",
+                "HCL check",
+            ),
+            (
+                " failed with synapse error: ",
+                r"(?P<message>syn[A-Z]\w{2,40}\(.{0,160}\) failed with synapse error: \d{1,4})",
+                "cuda_error",
+                None,
+            ),
+            ("PT_DEVMEM Allocation failed", r"(?P<message>PT_DEVMEM Allocation failed.{0,120})", "oom", None),
+            ("synDeviceAcquire failed", r"(?P<message>synDeviceAcquire failed.{0,120})", "cuda_error", None),
+        )
+    ),
+    *(  # TensorRT-LLM
+        shape(
+            word,
+            r"(?:\[TensorRT-LLM\]\[ERROR\]|\[TRT-LLM\] (?:\[RANK (?P<rank>\d{1,6})\] )?\[E\]|what\(\): ).{0,200}?"
+            r"(?P<message>" + word + r".{1,300})",
+            name,
+            exception=raised,
+        )
+        for word, name, raised in (
+            ("CUDA runtime error in ", "cuda_error", None),
+            ("Assertion failed: ", "traceback", "TllmException"),
+        )
+    ),
     shape("HW Exception by GPU", r"(?P<message>HW Exception by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("Memory access fault by GPU", r"(?P<message>Memory access fault by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("HSA_STATUS_ERROR", r"(?P<message>HSA_STATUS_ERROR\w{0,60}.{0,160})", "cuda_error"),

@@ -106,6 +106,32 @@ SHAPES = (
         "traceback",
         exception="RuntimeError",
     ),
+    *(  # glibc's loader: a library of another version than it was built against
+        shape(word, pattern, "traceback", exception="ImportError")
+        for word, pattern in (
+            (
+                ": undefined symbol: ",
+                r"^(?:ImportError: |OSError: )?\S{1,200}\.so[\w.]{0,24}: (?P<message>undefined symbol: \S{1,200})",
+            ),
+            (": symbol lookup error: ", r"^\S{1,200}: (?P<message>symbol lookup error: \S{1,200}: .{1,200})"),
+            ("' not found (required by ", r"(?P<message>version `[\w.]{3,40}' not found \(required by \S{1,200}\))"),
+        )
+    ),
+    shape(  # safetensors, where its exception's name was left out
+        "Error while deserializing header: ",
+        r"^(?:Error: )?(?P<message>Error while deserializing header: .{1,120})",
+        "traceback",
+        exception="SafetensorError",
+    ),
+    *(  # Torch7's files
+        shape(
+            word,
+            r"\.lua:\d{1,6}: (?P<message>(?:write|read) error: \w{4,5} \d{1,18} blocks instead of \d{1,18})",
+            "traceback",
+            exception="OSError",
+        )
+        for word in ("write error: wrote ", "read error: read ")
+    ),
     shape(
         "Could not override '",
         r"^(?P<message>Could not override '[^']{1,200}'\.?)",

@@ -59,6 +59,11 @@ SHAPES = (
         r"(?P<message>No available node types can fulfill resource requests? .{1,160})",
         "pod_waits",
     ),
+    shape(  # `ray status`
+        " pending placement groups",
+        r"^\s{0,4}(?:Demands: )?(?P<message>\{'.{1,160}\} \* \d{1,6} \(\w{4,14}\): \d{1,6}\+ pending placement groups)",
+        "pod_waits",
+    ),
     shape(
         "killed due to memory pressure",
         r"\b[1-9]\d{0,6} Workers .{0,40}killed due to memory pressure \(OOM\)",
@@ -102,6 +107,12 @@ SHAPES = (
     *(  # the line is of the process that lost it
         shape(word, _DEAD + r"(?P<message>its \w.{0,400})", "actor_died", first=True, rank=None, node=None, pid=None)
         for word in ("The actor is dead", "The actor died because")
+    ),
+    shape(
+        "raised in its creation task",
+        r"(?:died because of|died due to) (?P<message>an error raised in its creation task, ray::.{1,160}?\.__init__\(\)) "
+        r"\(pid=(?P<pid>\d{1,9})(?:, ip=" + _ADDRESS + r")?",
+        "creation_failed",
     ),
     shape(
         "Health check failed for rollout",

@@ -84,7 +84,12 @@ SHAPES = (
     shape("TERM_", r"^TERM_(?P<message>(?:RUNLIMIT|CPULIMIT|DEADLINE|WINDOW): job killed.{0,100})", "time_limit"),
     shape("TERM_", r"^TERM_(?P<message>PREEMPT: job killed.{0,100})", "preempted"),
     shape("TERM_", r"^TERM_(?P<message>(?:OWNER|ADMIN|FORCE_OWNER|FORCE_ADMIN): job killed.{0,100})", "cancelled"),
-    shape("TERM_", r"^TERM_(?P<message>(?:THREADLIMIT|PROCESSLIMIT|LOAD): job killed.{0,100})", "evicted"),
+    shape(
+        "TERM_",
+        r"^TERM_(?P<message>(?:THREADLIMIT|PROCESSLIMIT|LOAD): job killed.{0,100})",
+        "evicted",
+        operation="ended",
+    ),
     shape(
         "PBS: job killed",
         r"=>> PBS: job killed: (?P<message>(?:v?p?mem|ncpus) .{1,80}exceeded limit.{0,60})",
@@ -102,7 +107,44 @@ SHAPES = (
         r"^Container rank (?P<local_rank>\d{1,4}) status failed cmd \[.{0,4000}\] code (?P<exit>-?\d{1,3}) log ",
         "exit",
     ),
-    shape("Evicted ", r"(?:\s\d{1,3}/\d{1,3}|\bWarning)\s{1,30}Evicted\s{1,30}\d", "evicted"),
+    *(  # why a pod was refused: the inner reason of a lost GPU is the GPU's
+        shape(
+            "Allocate failed due to ",
+            r"Allocate failed due to (?P<message>" + lost + r"{1,500}?)(?:, which is unexpected|$)",
+            name,
+        )
+        for lost, name in (
+            (r"(?=.{0,500}(?:GPU is lost|fallen off the bus|uncorrectable)).", "cuda_error"),
+            (".", "evicted"),
+        )
+    ),
+    shape("Evicted ", r"(?:\s\d{1,3}/\d{1,3}|\bWarning)\s{1,30}Evicted\s{1,30}\d", "evicted", operation="ended"),
+    *(  # the reason in a pod's or a job's status, as YAML or `describe` print it
+        shape(
+            word, r"^\s{0,24}(?:- )?[Rr]eason:\s{1,24}[\"']?(?P<message>" + reason + r")[\"']?\s*$", name, operation=how
+        )
+        for word, reason, name, how in (
+            ("Evicted", r"(?:[A-Z]\w{1,20}Job)?Evicted", "evicted", "ended"),
+            ("NodeShutdown", r"NodeShutdown", "evicted", "ended"),
+            ("UnexpectedAdmission", r"UnexpectedAdmissionError", "evicted", "status"),
+            ("OutOf", r"OutOf(?:cpu|memory|pods|nvidia\.com/gpu|amd\.com/gpu|ephemeral-storage)", "evicted", None),
+            ("NodeLost", r"NodeLost", "node_failure", "unheard"),
+            ("Preempt", r"Preempt(?:ed|ing|ionByScheduler|ionByKubeScheduler)", "preempted", None),
+            ("DeadlineExceeded", r"DeadlineExceeded", "time_limit", None),
+        )
+    ),
+    shape(
+        "are evicted",
+        r"(?:^|: )[\"']?(?P<message>\d{1,5}/\d{1,5} (?:workers?|pods?|replicas?) (?:are|were) evicted)",
+        "evicted",
+        operation="ended",
+    ),
+    shape(
+        " in gang unschedulable",
+        r"(?P<message>\d{1,6}/\d{1,6} tasks in gang unschedulable: .{1,200})",
+        "pod_waits",
+    ),
+    shape("cluster is preempted", r"(?:^|\] )(?P<message>The cluster is preempted)", "preempted"),
     shape("ImagePull", r"\s\d{1,3}/\d{1,3}\s{1,30}(?P<message>ErrImagePull|ImagePullBackOff)\s", "evicted"),
     shape("job preempted", r"^(?P<message>job preempted \(.{1,60}\))$", "preempted"),
     shape("Preempted by", r"\bPreempted\b.{1,120}Preempted by (?:a )?pod", "preempted"),
@@ -139,7 +181,14 @@ SHAPES = (
         "node_failure",
     ),
     shape("NodeStatusUnknown", r"^\s{0,8}Ready\s{1,30}Unknown\s.{1,160}NodeStatusUnknown", "node_failure"),
-    shape("node had condition", r"(?P<message>The node had condition: \[\w{1,60}Pressure\])", "evicted"),
+    shape(
+        "node had condition",
+        r"(?:\bEvicted\s{1,40}(?=\S*[A-Za-z])"
+        + _NODE
+        + r"\s{1,40}Pod )?(?P<message>The node had condition: \[\w{1,60}Pressure\])",
+        "evicted",
+        operation="full",
+    ),
     shape("cannot allocate unhealthy", r"(?P<message>cannot allocate unhealthy devices [\w./-]{1,80})", "evicted"),
     shape(
         "nvidia-container-cli",
@@ -147,7 +196,12 @@ SHAPES = (
         "evicted",
     ),
     *(
-        shape(word, r"\s\d{1,3}/\d{1,3}\s{1,30}(?P<message>" + word + r"\S{0,40})\s{1,30}\d", "evicted")
+        shape(
+            word,
+            r"\s\d{1,3}/\d{1,3}\s{1,30}(?P<message>" + word + r"\S{0,40})\s{1,30}\d",
+            "evicted",
+            operation="status",
+        )
         for word in (
             "CreateContainer",
             "RunContainerError",
@@ -176,11 +230,23 @@ SHAPES = (
         "evicted",
         operation="plugin",
     ),
-    shape("The node was low on compute", r"\bEvicted: The node was low on compute resources", "evicted"),
-    shape("low on resource: memory", r"The node was low on resource: memory", "evicted"),
-    shape("low on resource: ", r"The node was low on resource: (?:ephemeral-storage|inodes|pids)", "evicted"),
+    shape(
+        "The node was low on compute", r"\bEvicted: The node was low on compute resources", "evicted", operation="full"
+    ),
+    shape("low on resource: memory", r"The node was low on resource: memory", "evicted", operation="full"),
+    shape(
+        "low on resource: ",
+        r"The node was low on resource: (?:ephemeral-storage|inodes|pids)",
+        "evicted",
+        operation="full",
+    ),
     shape("devices unavailable", r"requested number of devices unavailable for (?P<device>[\w./-]{1,80})", "evicted"),
-    shape("TaintManagerEviction", r"\bTaintManagerEviction\b.{1,200}Marking for deletion Pod", "evicted"),
+    shape(
+        "TaintManagerEviction",
+        r"\bTaintManagerEviction\b.{1,200}Marking for deletion Pod",
+        "evicted",
+        operation="ended",
+    ),
     shape("Failed to pull image", r"(?P<message>Failed to pull image .{1,200})", "evicted"),
 )
 

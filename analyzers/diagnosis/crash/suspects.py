@@ -1,0 +1,72 @@
+"""Whom a row of the table of causes names: the processes that failed alike, their nodes, or what they share."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from analyzers.diagnosis.crash.failures import Failure
+from analyzers.model.finding import Suspect
+
+MAX_EVIDENCE = 12
+
+
+def crash_row(group: Sequence[Failure], spread: str) -> str:
+    """Return the row of the table that a signal has to itself; "" for one that says nothing of its cause."""
+    signals = {failure.event.signal for failure in group if failure.event}
+    if signals == {signal.SIGBUS}:
+        return "bus_all" if spread == "all" else "bus_some" if len(group) > 1 else "bus"
+    return "trapped" if signals and signals <= {signal.SIGFPE, signal.SIGILL} else ""
+
+
+def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:
+    """Return whom a row of the table names for a group of processes that failed alike, each with its evidence."""
+    why = str(row["why"])
+    kind = row["suspect"]
+    if kind == "none":
+        return ()
+    if kind == "node" and all(failure.node for failure in group):
+        return _nodes(group, why, strength)
+    if kind == "node":
+        kind = "link"  # no line says of which node it is: one of the ends
+    if kind != "rank" or spread == "all":
+        ranks = tuple(sorted(failure.rank for failure in group if failure.rank is not None))
+        nodes = {failure.node for failure in group}
+        shown = tuple(evidence for failure in group for evidence in failure.evidence()[:1])[:MAX_EVIDENCE]
+        one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" and kind != "link" else None
+        ranks = () if kind == "link" else ranks  # the one that reports a link is at one of its ends, and no culprit
+        said = why.format(what=group[0].what())
+        local = group[0].local if len(group) == 1 and kind == "code" else ""
+        return (
+            Suspect(kind=kind, strength=strength, why=said, ranks=ranks, node=one_node, evidence=shown, name=local),
+        )
+    return tuple(
+        Suspect(
+            kind=_kind(failure, str(row["cause"])),
+            strength=strength,
+            why=why.format(what=failure.what()) + (f" ({failure.local})" if failure.node and failure.local else ""),
+            ranks=() if failure.rank is None else (failure.rank,),
+            node=failure.node,
+            name="" if failure.node else failure.local,
+            evidence=failure.evidence(),
+        )
+        for failure in group
+    )
+
+
+def _kind(failure: Failure, cause: str) -> Literal["rank", "node"]:
+    """A machine's fault is a node's, also where no line gives its name; of an unknown process nothing else can be named."""
+    unnamed = failure.rank is None and not failure.local and cause == "machine"
+    return "node" if unnamed or (failure.rank is None and failure.node is not None) else "rank"
+
+
+def _nodes(group: Sequence[Failure], why: str, strength: float) -> tuple[Suspect, ...]:
+    """Return one suspect a node: the report is of the machine, not of the rank that printed it."""
+    by_node: dict[str, Failure] = {}
+    for failure in group:
+        by_node.setdefault(failure.node or "", failure)
+    return tuple(
+        Suspect(kind="node", strength=strength, why=why.format(what=one.what()), node=node, evidence=one.evidence())
+        for node, one in sorted(by_node.items())
+    )
