@@ -280,11 +280,21 @@ _WHOLE = re.compile(
     rb"\b(?:abort(?:ed|ing)?|crash(?:ed)?|dead(?:lock)?|\w*error|\w*exception|fail(?:ed|ure)|fatal|hangs?|hung|killed|lost"
     rb"|panic|stuck|timed? ?out|traceback|uncorrect(?:able|ed)|unreachable)\b"
 )
+_NAMED = re.compile(
+    rb"\b\w*(?:error|exception): \S|\b(?:fatal|killed|panic|uncorrectable|abort(?:ed|ing)?)\b|failed[:.]? \S"
+)
+_LOGGED = re.compile(rb"\d\d:\d\d:\d\d|^\s{0,8}[\[<*]|\b[\w./-]{1,80}:\d{1,6}\b")
+_SAID = re.compile(rb"^#|\b(?:i|we|you|my|our|is there|the following|this (?:is|error|happens)|how|why|when|if)\b")
 _NONE = re.compile(rb"\b(?:no|0|zero|without)\s+(?:\w+\s+)?(?:errors?|failures?|exceptions?|timeouts?)\b|=\s?0\b")
 
 
+def _weight(line: bytes) -> int:
+    """Weigh a line in lower case: an error's name with what it says before a bare word, a person's sentence last."""
+    return 2 * bool(_NAMED.search(line)) + bool(_LOGGED.search(line)) - bool(_SAID.search(line))
+
+
 def first_unused(paths: Sequence[Path]) -> str | None:
-    """Return the first line with words of a fault, as ``FILE:LINE: text``; None where no file has one."""
+    """Return the line with words of a fault that says most, as ``FILE:LINE: text``; None where no file has one."""
     from collectors.files.documents import is_document
 
     for path in islice((file for file in _files(paths) if not is_document(str(file))), MOST_FILES):
@@ -296,10 +306,15 @@ def first_unused(paths: Sequence[Path]) -> str | None:
         lower = data.lower()
         if b"\0" in data[:4096] or not any(word in lower for word in _WORDS):
             continue
-        for number, line in enumerate(lower.splitlines()):
-            if _WHOLE.search(line[:4096]) and not _NONE.search(line[:4096]):
-                text = data.splitlines()[number].decode(errors="replace").strip()[:MOST_CHARACTERS]
-                return f"{path}:{number + 1}: {text}"
+        found = [
+            (-_weight(line[:4096]), number)
+            for number, line in enumerate(lower.splitlines())
+            if _WHOLE.search(line[:4096]) and not _NONE.search(line[:4096])
+        ]
+        if found:
+            _, number = min(found)
+            text = " ".join(data.splitlines()[number].decode(errors="replace").split())[:MOST_CHARACTERS]
+            return f"{path}:{number + 1}: {text}"
     return None
 
 

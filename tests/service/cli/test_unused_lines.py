@@ -42,3 +42,12 @@ def test_a_file_is_searched_up_to_its_limit(tmp_path: Path) -> None:
     assert first_unused([tmp_path]) is None
     (tmp_path / "long.log").write_bytes(b"a\n" * (MOST_BYTES // 2 - 3) + b"fatal\n")
     assert first_unused([tmp_path]) is not None
+
+
+def test_the_line_that_says_most_is_shown(tmp_path: Path) -> None:
+    """A person's sentence, and a bare word, come after an error that a program names with its message."""
+    log = tmp_path / "paste.txt"
+    named = "2026-02-11 06:14:02 E loader.cc:88] status error: shard 41 has no footer"
+    log.write_text(f"# Error message\nI get this error when I start the job\nfailed\n{named}\n", encoding="utf-8")
+
+    assert first_unused([tmp_path]) == f"{log}:4: {named}"
