@@ -60,6 +60,7 @@ acceptance: .venv/installed-test ## the full matrices, resumable, into docs/meas
 	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))
 
 scoreboard: .venv/installed-test ## answer labelled cases beside naive rules and peers' methods, into docs/scoreboard.md
+	.venv/bin/python -m tests.acceptance.calibration
 	.venv/bin/python -m tests.acceptance.scoreboard
 
 lock: .venv/made ## resolve every dependency anew and rewrite constraints.txt

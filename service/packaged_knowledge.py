@@ -79,8 +79,10 @@ def _check(file: Path, document: dict[str, Any]) -> None:
     from analyzers.incidents.fleet import rules
     from analyzers.knowledge import convictions, role_rules
     from analyzers.remediation.plan import costs
+    from analyzers.verdict import curves
 
     checks = {
+        "calibration": curves.problems,
         "conviction": convictions.problems,
         "fleet": rules.problems,
         "plan": costs.problems,

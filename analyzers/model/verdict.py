@@ -21,6 +21,9 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     fault_class: Annotated[str, doc("The fault class; empty: not known. One of `pause_…` has no culprit.")] = (
         msgspec.field(name="class", default="")
     )
+    families: Annotated[
+        tuple[str, ...], doc("Kinds of evidence that it rests on: the one that claims it, then those that agree.")
+    ] = ()
     onset: Annotated[str | None, doc("When it began, as RFC 3339; null: unknown.")] = None
     calibration: Annotated[str, doc("What the probabilities were calibrated on: none, simulator or site.")] = "none"
     n: Annotated[int, doc("How many incidents they were calibrated on.")] = 0
@@ -45,8 +48,17 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     role: Annotated[str | None, doc("The role of its ranks; null: none is known.")] = None
     instances: Annotated[tuple[str, ...], doc("Which instances of its role, where they are known by name.")] = ()
     probability: Annotated[float, doc("With the other suspects of its root it sums to 1.")] = 0.0
+    strength: Annotated[
+        float | None,
+        doc("Its probability by the evidence alone, before calibration; actions weigh it. Null: the same."),
+    ] = None
     why: Annotated[str, doc("One sentence.")] = ""
     evidence: Annotated[tuple[str, ...], doc("Ids of the evidence that it rests on.")] = ()
+
+    @property
+    def weight(self) -> float:
+        """What actions weigh: the strength of its evidence. No calibration makes an action bolder."""
+        return self.probability if self.strength is None else self.strength
 
     @property
     def seat(self) -> tuple[str | None, str | None]:
@@ -57,6 +69,10 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
             name, _, instance = self.id.partition(" ")
             return self.role or name, instance or None
         return self.role, str(self.ranks[0]) if len(self.ranks) == 1 else None
+
+
+SETS = frozenset({"group", "stage"})
+"""Kinds of culprits of which one rank is guilty."""
 
 
 class FirstSymptom(msgspec.Struct, frozen=True, kw_only=True):

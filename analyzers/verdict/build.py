@@ -284,7 +284,9 @@ def _headline(decision: Correlation, lead: Candidate | None) -> tuple[str, str]:
 
 def _root_entry(label: str, root: Candidate, decision: Correlation) -> Root:
     began = instant(_began(root, decision))
-    return Root(root=label, cause=root.finding.cause, fault_class=root.finding.fault_class, onset=began)
+    finding, claims = root.finding, root.finding.family
+    families = (claims, *sorted(root.families - {claims}))
+    return Root(root=label, cause=finding.cause, fault_class=finding.fault_class, families=families, onset=began)
 
 
 def _excused_entries(decision: Correlation) -> tuple[Root, ...]:

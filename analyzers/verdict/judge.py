@@ -15,6 +15,7 @@ from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.action import Held
 from analyzers.verdict.build import compose
+from analyzers.verdict.calibrated import calibrated
 from analyzers.verdict.correlate import Candidate, Correlation, combine
 from analyzers.verdict.excuses import excused, unclaimed, without_echoes
 from analyzers.verdict.gate import EvictionGate
@@ -99,7 +100,7 @@ def decide(
         role: compose(decision, window.parts.get(role, window), topology.parts.get(role, topology), knowledge, held)
         for role, (decision, held) in decided.items()
     }
-    return of_roles(verdicts, window) if window.parts else verdicts[""]
+    return calibrated(of_roles(verdicts, window) if window.parts else verdicts[""], knowledge)
 
 
 def _weighed(

@@ -11,8 +11,8 @@ import typer
 from service.cli.verbs import parameters_of, service_options, signed
 
 VERBS = (
-    "diagnose", "read", "formats", "serve", "status", "watch", "export", "replay", "evaluate", "simulate", "standbys",
-    "incidents", "remediations", "holds", "freeze", "breaker", "policy", "jobs", "nodes", "tokens", "adapter",
+    "diagnose", "read", "formats", "serve", "status", "watch", "export", "replay", "evaluate", "learn", "simulate",
+    "standbys", "incidents", "remediations", "holds", "freeze", "breaker", "policy", "jobs", "nodes", "tokens", "adapter",
 )  # fmt: skip
 """Each is a file of this folder, and in it the function or the group of that name."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli import options
+from service.cli.labelled import Judged, judge_cases, load_knowledge, read_cases
 from service.cli.output import print_json, print_lines, print_table
 from service.cli.speech import Speech
 from service.cli.verbs import ending
 from service.client import UserError
 
 if TYPE_CHECKING:
-    from analyzers.knowledge import Knowledge
     from service.evaluation.calibration import Calibration
     from service.evaluation.labels import Label
     from service.evaluation.outcomes import Outcome
@@ -66,53 +65,28 @@ def evaluate(
 def measured(cases: Sequence[Label], knowledge: Path | None, workers: int | None, speech: Speech) -> Evaluation:
     """Diagnose every case, and sum up."""
     from analyzers.verdict.build import VERSION
-    from service import packaged_knowledge
     from service.evaluation.summary import evaluation
 
-    try:
-        known = packaged_knowledge.load(knowledge)
-    except ValueError as problem:
-        raise UserError(str(problem)) from None
-    outcomes = []
-    with speech.progress("cases") as progress:
-        for outcome in _outcomes(cases, known, workers):
-            outcomes.append(outcome)
-            if progress is not None:
-                progress(len(outcomes), len(cases))
+    known = load_knowledge(knowledge)
+    outcomes = [_outcome(one) for one in judge_cases(cases, known, workers, speech)]
     return evaluation(outcomes, VERSION, known.hash)
 
 
 def _labels(folder: Path, labels: Path | None) -> list[Label]:
-    from service.evaluation.labels import FILE_NAME, LabelError, read_labels
+    from service.evaluation.labels import FILE_NAME
 
-    if not folder.is_dir():
-        raise UserError(f"{folder} is no folder: name the one that holds the labelled cases")
-    try:
-        cases = read_labels(folder, labels)
-    except LabelError as problem:
-        raise UserError(str(problem)) from None
+    cases = read_cases(folder, labels)
     if not cases:
         raise UserError(f"there is no {FILE_NAME} at or below {folder}: docs/evaluate.md has an example")
     return cases
 
 
-def _outcomes(cases: Sequence[Label], knowledge: Knowledge, workers: int | None) -> Iterator[Outcome]:
-    from service.cli.diagnose import judged
-    from service.cli.hosts import Hosts
+def _outcome(one: Judged) -> Outcome:
     from service.evaluation.outcomes import outcome_of, without_verdict
 
-    silent = Speech(quiet=True)
-    for label in cases:
-        begun = time.perf_counter()
-        try:
-            hosts = Hosts.given(label.hosts, label.ranks_per_node)
-            verdict, _, topology = judged(label.paths, knowledge, hosts, silent, workers=workers)
-        except UserError as problem:
-            yield without_verdict(label, str(problem), time.perf_counter() - begun)
-        except ValueError as problem:
-            raise UserError(f"case {label.name}: {problem}") from None
-        else:
-            yield outcome_of(label, verdict, topology.ranks_on, time.perf_counter() - begun)
+    if one.verdict is None or one.topology is None:
+        return without_verdict(one.label, one.why, one.seconds)
+    return outcome_of(one.label, one.verdict, one.topology.ranks_on, one.seconds)
 
 
 def _print(found: Evaluation) -> None:

@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from analyzers.model.doc import doc
-from analyzers.model.verdict import TAKES_NODES, Culprit, Verdict
+from analyzers.model.verdict import SETS, TAKES_NODES, Culprit, Verdict
 from service.evaluation.labels import Label, Named
 
 Result = Literal["exact", "superset", "partial", "abstained", "wrong"]
 MACHINES = frozenset({"rank", "device", "node", "link", "switch", "group", "role"})
-SETS = frozenset({"group", "stage"})  # one of its ranks is guilty
 RanksOn = Callable[[str], Iterable[int]]
 
 
@@ -64,6 +63,11 @@ def outcome_of(label: Label, verdict: Verdict, ranks_on: RanksOn, seconds: float
         action=verdict.action.kind,
         seconds=round(seconds, 4),
     )
+
+
+def guilt(label: Label, verdict: Verdict, ranks_on: RanksOn) -> Callable[[Culprit], bool]:
+    """Return whether a culprit of the verdict is guilty by the label; of a set, whether one of its ranks is."""
+    return _Judge(label, verdict, ranks_on).is_likely
 
 
 def without_verdict(label: Label, why: str, seconds: float) -> Outcome:

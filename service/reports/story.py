@@ -243,12 +243,14 @@ def confidence(probability: float) -> str:
 
 
 def calibration(verdict: Verdict) -> str:
-    """Return what the probabilities were calibrated on."""
-    known = [root for root in verdict.roots if root.calibration != "none"]
-    if not known:
+    """Return what the probabilities of what is named were calibrated on: the least that any of them was."""
+    labels = {one.root for one in verdict.culprits}
+    named = [root for root in verdict.roots if root.root in labels] or list(verdict.roots)
+    if any(root.calibration == "none" for root in named) or not named:
         return "The percentages are not yet calibrated: read them as an order, not as a frequency."
-    whose = "simulated" if known[0].calibration == "simulator" else "of your own"
-    return f"The percentages are calibrated on {known[0].n:,} {whose} incidents."
+    least = min(named, key=lambda root: root.n)
+    whose = "simulated incidents" if least.calibration == "simulator" else "incidents of your own"
+    return f"The percentages are calibrated on {least.n:,} {whose} of this kind."
 
 
 def fault(verdict: Verdict, root: str) -> str:

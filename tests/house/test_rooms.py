@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "pynvml": "collectors/live",
     "ray": "service/adapters",  # in a program that Ray's own Python runs
     "rich": "service/cli",
+    "sklearn": "service/evaluation",  # the extra `tables`
     "sqlalchemy": "migrations service/api service/cli service/engine service/pages service/remediation service/roles "
     "service/store",
     "stamina": "service/client.py",

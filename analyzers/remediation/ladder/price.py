@@ -28,7 +28,7 @@ def price_rung(
     Checks and replays stop nothing and have no price. Their nodes are those that are examined.
     """
     others = _others(plan)
-    named = min((clamp_probability(one.probability) for one in verdict.culprits), default=0.0)
+    named = min((clamp_probability(one.weight) for one in verdict.culprits), default=0.0)
     if rung.kind in CHECKS:
         nodes = (
             rung.nodes if rung.replay is None else tuple(sorted({n for g in rung.replay.horizontal for n in g.nodes}))
@@ -85,7 +85,7 @@ def _found(node: str, trouble: Trouble, verdict: Verdict, weights: Weights) -> f
     large job some will.
     """
     named = max(
-        (clamp_probability(one.probability) for one in (*verdict.culprits, *verdict.suspects) if one.id == node),
+        (clamp_probability(one.weight) for one in (*verdict.culprits, *verdict.suspects) if one.id == node),
         default=0.0,
     )
     before = min(max(named, weights.prior.faulty, 1 / max(2, len(trouble.nodes))), weights.prior.most_named)

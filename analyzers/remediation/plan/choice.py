@@ -120,4 +120,4 @@ def _probability(option: Option, verdict: Verdict, case: PlanCase) -> float:
     if option.nodes:
         return case.sure(option.nodes)
     first = [one for one in verdict.culprits if one.root == verdict.culprits[0].root]  # of the first headline
-    return min((clamp_probability(culprit.probability) for culprit in first), default=0.0)
+    return min((clamp_probability(culprit.weight) for culprit in first), default=0.0)

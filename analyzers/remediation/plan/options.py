@@ -66,7 +66,7 @@ def harshest_kind(verdict: Verdict) -> str:
         return action.kind
     (one,) = culprits
     named = one.kind == "node" and action.nodes == (one.id,)
-    return "evict" if named and clamp_probability(one.probability) >= LEAST_NAMED else action.kind
+    return "evict" if named and clamp_probability(one.weight) >= LEAST_NAMED else action.kind
 
 
 def list_options(case: PlanCase) -> list[Option]:

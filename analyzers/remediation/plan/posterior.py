@@ -69,9 +69,9 @@ def _doubt(entries: list[Culprit], cause: str, fault_class: str) -> RootPosterio
     elsewhere = 0.0
     for entry in entries:
         if cause != "machine" and entry.kind != "unknown":
-            elsewhere += clamp_probability(entry.probability)
+            elsewhere += clamp_probability(entry.weight)
         elif cause == "machine" and entry.kind == "node":
-            nodes[entry.id] += clamp_probability(entry.probability)
+            nodes[entry.id] += clamp_probability(entry.weight)
     total = max(1.0, elsewhere + math.fsum(nodes.values()))
     return RootPosterior(
         fault_class=fault_class,

@@ -9,7 +9,8 @@ from typing import Any
 from tests.bench.measure import REPOSITORY
 from tests.support.scoreboard.peers import WORDS
 
-PAGE, DOCUMENT = REPOSITORY / "docs" / "scoreboard.md", REPOSITORY / "docs" / "measured" / "scoreboard.json"
+PAGE, MEASURED = REPOSITORY / "docs" / "scoreboard.md", REPOSITORY / "docs" / "measured"
+DOCUMENT, CALIBRATION = MEASURED / "scoreboard.json", MEASURED / "calibration.json"
 BASIS = {"real": "Real cases", "simulator": "Simulated cases"}
 HEAD = """\
 # Scoreboard
@@ -35,11 +36,15 @@ COLUMNS = (
     "false evictions",
     "innocent machines",
 )
+SCORE_COLUMNS = (
+    "cases", "culprits", "stated", "guilty", "Brier (base rate)", "log loss (base rate)", "ECE (95 %)", "0.9 and more: guilty",
+)  # fmt: skip
+_WHICH = ("first", "all")
 FAULT_COLUMNS = ("fault", "cases", "decidable", "top-1", "exact", "class", "abstained", "wrong", "false evictions")
 
 
-def page(document: dict[str, Any]) -> str:
-    """Return the page."""
+def page(document: dict[str, Any], calibration: dict[str, Any]) -> str:
+    """Return the page. ``calibration``: of more simulated cases, by ``tests.acceptance.calibration``."""
     parts = [
         HEAD.format(
             commit=document["commit"][:12], day=document["measured_at"][:10], processor=document["machine"]["processor"]
@@ -56,8 +61,42 @@ def page(document: dict[str, Any]) -> str:
         "\n## Faulthound, by scale\n\nSimulated cases; median seconds of reading and judging, on one core beside other work.\n\n"
     )
     parts.append(_table(("ranks", *FAULT_COLUMNS[1:], "s/case"), map(_scale_cells, document["by_scale"])))
-    parts.append("\n## Calibration\n\n" + "\n\n".join(_calibration(document["calibration"])) + "\n")
+    parts.append(
+        "\n## Calibration\n\nOf the cases above, as that commit stated them.\n\n"
+        + "\n\n".join(_calibration(document["calibration"]))
+        + "\n"
+    )
+    parts.append(_learned(calibration))
     return "".join(parts)
+
+
+def _learned(document: dict[str, Any]) -> str:
+    """Return what learning changed: strengths alone (before), and as stated."""
+    named = "; ".join(
+        f"*{name}*: {found['of']} ({found['cases']:,} cases)" for name, found in document["populations"].items()
+    )
+    head = (
+        f"\n### Before and after learning\n\nBy `{document['command']}` "
+        f"([`calibration.json`](measured/calibration.json), commit {document['commit'][:12]}, "
+        f"{document['measured_at'][:10]}).\n{named}.\n"
+        "*Before* are strengths alone, *after* what is [learned](learn.md) from other seeds, with less noise.\n\n"
+    )
+    rows = [
+        (name, which, when, *_score_cells(found[which][when]))
+        for name, found in document["populations"].items()
+        for which in _WHICH
+        for when in ("before", "after")
+    ]
+    return head + _table(SCORE_COLUMNS, rows)
+
+
+def _score_cells(found: dict[str, Any]) -> tuple[str, ...]:
+    (low, high), sure = found["ece_95"], found["sure"]
+    return (
+        f"{found['right']['count']:,} of {found['right']['n']:,}", f"{found['brier']:.4f} ({found['brier_base']:.4f})",
+        f"{found['log_loss']:.4f} ({found['log_loss_base']:.4f})", f"{found['ece']:.4f} ({low:.4f} to {high:.4f})",
+        f"{sure['count']:,} of {sure['n']:,}, at least {sure['low_95']:.3f}",
+    )  # fmt: skip
 
 
 def _table(columns: tuple[str, ...], rows: Any) -> str:
@@ -105,7 +144,12 @@ def _calibration(document: dict[str, Any]) -> Iterator[str]:
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(page(json.loads(DOCUMENT.read_text(encoding="utf-8"))), encoding="utf-8")
+    PAGE.write_text(page(*documents()), encoding="utf-8")
+
+
+def documents() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the page is made of."""
+    return json.loads(DOCUMENT.read_text(encoding="utf-8")), json.loads(CALIBRATION.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
