@@ -45,8 +45,8 @@ SHAPES = (
     ),
     shape("connectFullMesh failed", r"(?P<message>connectFullMesh failed with .{1,300})", "connection_closed"),
     shape(
-        "Assertion `",
-        r"\.cuh?:\d{1,6}: .{1,300}?block: \[.{1,80}?thread: \[.{1,80}?Assertion `.{1,200}?` failed",
+        "thread: [",  # a paste may have lost the marks around the condition
+        r"\.cuh?:\d{1,6}: .{1,300}?block: \[.{1,80}?thread: \[.{1,80}?Assertion .{1,200}? failed",
         "cuda_error",
         message="a device-side assert",
     ),
