@@ -132,7 +132,12 @@ def _learned(forecasts: Sequence[Forecast]) -> Learned:
 
     if not learning.is_possible():
         raise UserError("learning needs scikit-learn, which is not installed: `pip install 'faulthound[tables]'`")
-    return learning.learn(forecasts)
+    learned = learning.learn(forecasts)
+    if not learned.curves:
+        raise UserError(
+            f"no kind of claim has the {learning.FEWEST_CLAIMS} cases that it takes: add cases of one fault class"
+        )
+    return learned
 
 
 def _write(out: Path, learned: Learned, forecasts: Sequence[Forecast]) -> None:

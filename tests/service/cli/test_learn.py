@@ -78,6 +78,19 @@ def test_a_table_that_makes_it_worse_is_not_written(tmp_path: Path, capsys: pyte
     assert not out.exists()
 
 
+def test_too_few_of_each_kind_give_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Enough cases, and of none of their fault classes ten: no empty table is written."""
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    out = tmp_path / "calibration.toml"
+    for number in range(24):
+        name = ("deadlock", "desync", "init")[number % 3]
+        incident(tmp_path, number, roots=(Root(root="r1", cause="code", fault_class=name, families=("waits",)),))
+
+    assert run(["learn", str(tmp_path), "--out", str(out)]) == 2
+    assert "no kind of claim has the 10 cases" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_what_teaches_nothing_is_left_out_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No feedback, feedback on an older version, a verdict of an older program, and a file of something else."""
     incident(tmp_path, 1, "")
