@@ -17,7 +17,7 @@ from collectors.records import KernelEvent, ProcessState, Steps
 
 EVIDENCE_LIMIT = 8
 STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "cifs", "beegfs", "weka", "9p", "fuse"})
-MANY_LINK_ERRORS = 100  # corrected at once; fewer are everyday life, and alone they accuse nobody
+MANY_LINK_ERRORS = 100  # corrected at once; fewer are common on healthy GPUs
 OUTAGE_SECONDS = 60.0  # a file server that answers again sooner stalled nobody for long
 _JOB_PROCESS = re.compile(r"python|torchrun|pt_|train|megatron|ray::|vllm|sglang", re.IGNORECASE)
 _HOST_SERVICE = re.compile(
@@ -143,8 +143,8 @@ def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = Fal
 def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
     """Leave out the reset of a GPU that the same log explains, and a silent GSP where an Xid or a lost GPU says of which."""
     reset = {one.machine for one in occurrences if one.event.event == "gpu_reset"}
-    of_link = {
-        id(one): one.machine
+    linked = {  # machines whose link errors explain the reset
+        one.machine
         for one in occurrences
         if one.event.event == "gpu_link_errors" and one.count >= MANY_LINK_ERRORS and one.machine in reset
     }
@@ -153,8 +153,8 @@ def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
     return [
         one
         for one in occurrences
-        if (one.event.event != "gpu_reset" or not (one.key in explained or one.machine in of_link.values()))
-        and (one.event.event != "gpu_link_errors" or id(one) in of_link)
+        if (one.event.event != "gpu_reset" or not (one.key in explained or one.machine in linked))
+        and (one.event.event != "gpu_link_errors" or (one.machine in linked and one.count >= MANY_LINK_ERRORS))
         and (one.event.event != "gsp_timeout" or one.machine not in named)
     ]
 
