@@ -119,7 +119,7 @@ def _enough(forecasts: Sequence[Forecast]) -> None:
     named = len({one.case for one in forecasts if one.first})
     if named < FEWEST_CASES:
         raise UserError(
-            f"{named} cases name a culprit that can be held against the truth, and it takes {FEWEST_CASES}: add cases"
+            f"cases that name a culprit and can be held against the truth: {named}, and it takes {FEWEST_CASES}: add cases"
         )
     if len(origins := sorted({one.origin for one in forecasts})) > 1:
         raise UserError(

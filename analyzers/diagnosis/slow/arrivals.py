@@ -170,11 +170,8 @@ def _columns(record: CollectiveTimings, names: dict[str, int]) -> dict[str, NDAr
     """Return the rows of operations that all members end together, with one number for each operation's name."""
     read: dict[str, NDArray[np.generic]] = {}
     for name, code in TIMING_COLUMNS.items():
-        data = record.columns.get(name, b"")
-        whole = len(data) == record.count * np.dtype(code).itemsize
-        read[name] = (
-            np.frombuffer(data, code) if whole else np.full(record.count, np.nan if code == "<f8" else -1, code)
-        )
+        column = _whole(record, name)
+        read[name] = np.full(record.count, np.nan if code == "<f8" else -1, code) if column is None else column
     together = [text.lower().replace("_", "") in _TOGETHER for text in record.strings]
     operation = read["operation"].astype(np.int64)
     seconds = read["seconds"].astype(np.float64)
@@ -187,6 +184,12 @@ def _columns(record: CollectiveTimings, names: dict[str, int]) -> dict[str, NDAr
     kept = {name: column[sound] for name, column in read.items()}
     kept["operation"] = codes[operation[sound]]
     return kept
+
+
+def _whole(record: CollectiveTimings, name: str) -> NDArray[np.generic] | None:
+    """Return a column of a record, None where it is cut or absent."""
+    code, data = TIMING_COLUMNS[name], record.columns.get(name, b"")
+    return np.frombuffer(data, code) if len(data) == record.count * np.dtype(code).itemsize else None
 
 
 def _span(row: Ints, joined: dict[str, NDArray[np.generic]]) -> float:
@@ -203,9 +206,8 @@ def times_of(record: CollectiveTimings) -> tuple[Floats, Floats, Floats]:
     """Return a record's starts in nanoseconds, instants of writing, and seconds; NaN where the column is cut."""
     read = []
     for name in ("started_ns", "at", "seconds"):
-        code, data = TIMING_COLUMNS[name], record.columns.get(name, b"")
-        whole = len(data) == record.count * np.dtype(code).itemsize
-        read.append(np.frombuffer(data, code).astype(np.float64) if whole else np.full(record.count, np.nan))
+        column = _whole(record, name)
+        read.append(np.full(record.count, np.nan) if column is None else column.astype(np.float64))
     return read[0], read[1], read[2]
 
 

@@ -110,7 +110,7 @@ def test_what_teaches_nothing_is_left_out_by_name(tmp_path: Path, capsys: pytest
     assert "inc-000000000001.json is left out: it has no feedback" in said
     assert "an older program wrote it" in said
     assert "its feedback is not on version 3" in said
-    assert "1 cases name a culprit that can be held against the truth, and it takes 20" in said
+    assert "cases that name a culprit and can be held against the truth: 1, and it takes 20" in said
 
 
 @pytest.mark.parametrize(
