@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import BinaryIO
 
-CHUNK_BYTES = 1 << 16
+CHUNK_BYTES, MANY_BYTES = 1 << 16, 1 << 20
 LINE_BYTES = 1 << 16
 
 
@@ -27,6 +27,29 @@ def lines(stream: BinaryIO, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int
         yield number, held[:limit_bytes].decode(errors="replace").rstrip("\r")
 
 
+def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield whole lines, a chunk at a time; of a line longer than a chunk only the beginning is held."""
+    held, skipping = b"", False
+    while data := stream.read(MANY_BYTES):
+        if skipping:
+            cut = data.find(b"\n")
+            if cut < 0:
+                continue
+            data, skipping = data[cut:], False
+        *lines, held = (held + data).split(b"\n")
+        if lines:
+            yield lines
+        if len(held) > LINE_BYTES:
+            held, skipping = held[:LINE_BYTES], True
+    if held:
+        yield [held]
+
+
+def shown(line: bytes) -> str:
+    """Return a line as text, of a long one the beginning."""
+    return line[:LINE_BYTES].decode(errors="replace").rstrip("\r")
+
+
 _PLAIN_NAME = re.compile(r"(?:^|/)[^/.]{0,200}(?:\.(?:log|out|err|txt|stdout|stderr)(?:\.\w{1,12})?|\.[eo]?\d{1,12})?$")
 
 
@@ -34,8 +57,8 @@ def is_text(head: bytes, source: str) -> bool:
     """Whether this is text under a name that says nothing, or a log's: a program's source quotes errors that never happened."""
     if b"\0" in head[:4096] or _PLAIN_NAME.search(source) is None:
         return False
-    shown = head[:4096].decode(errors="replace")
-    return sum(1 for letter in shown if letter.isprintable() or letter in "\n\r\t\x1b") >= 0.9 * len(shown) > 0
+    text = head[:4096].decode(errors="replace")
+    return sum(1 for letter in text if letter.isprintable() or letter in "\n\r\t\x1b") >= 0.9 * len(text) > 0
 
 
 def utc_seconds(

@@ -29,7 +29,7 @@ def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float
         "steps": block.encode(steps),
         "places": [tuple(place) for place in places],
         "newest": max((at for at in stamps if not math.isnan(at)), default=None),
-        "many_nodes": log.many_nodes,
+        "many_nodes": log.ranks.many_nodes,
         "phase": log.phases.newest(),
         "bars": shown_in(data),
     }

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from collectors.formats import Input
-from collectors.formats.job_log import exit_codes, job_log
+from collectors.formats.job_log import exit_codes, found_events, job_log
 from collectors.formats.job_log.job_lines import instant, peel
 from collectors.formats.job_log.shapes import MAX_MEMBERS, members_of
 from collectors.formats.job_log.tracebacks import MAX_FRAMES, MAX_MESSAGE_CHARACTERS
@@ -246,7 +246,7 @@ def test_repeats_are_folded() -> None:
 
 def test_events_over_the_limit_are_reported_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit one record says where reading stopped."""
-    monkeypatch.setattr(job_log, "MAX_EVENTS", 10)
+    monkeypatch.setattr(found_events, "MAX_EVENTS", 10)
 
     found = records("".join(f"[rank{rank}]: CUDA error: x\n" for rank in range(30)))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.formats import Input, text_evidence
+from collectors.formats import Input, text_concerns, text_evidence
 from collectors.formats.job_log import job_log, late_steps, log_marks, step_lines
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.kernel_log import kernel_lines
@@ -190,7 +190,7 @@ def test_a_step_before_a_traceback_takes_nothing_from_it(step: str) -> None:
 
 def test_no_word_of_trouble_is_a_number() -> None:
     """A word that is nothing but a number, once numbers are blanked, would have every line of a log read."""
-    assert {word for shown, word in text_evidence._TROUBLE if not shown.strip("0 ")} == set()
+    assert {word for shown, word in text_concerns.TROUBLE if not shown.strip("0 ")} == set()
 
 
 def test_of_many_steps_the_newest_are_kept_and_where_a_nan_began(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,10 +223,10 @@ ROWS = (*log_marks.TROUBLE, *kernel_lines.WORDS, *stack_lines.WORDS, *step_lines
 def test_no_word_is_lost_in_a_template(word: str) -> None:
     """A line with a word of any table concerns its reader, whatever numbers stand around it."""
     lines = [f"4711 deadbeef {word} 0badcafe 12", f"{word}", f"a1 {word}"]
-    known: dict[str, text_evidence.Concern] = {}
+    known = text_concerns.Concerns()
 
     for line in lines:
-        mask, words = text_evidence.concern_of(line.encode(), known)
+        mask, words = known.learn(line.encode())
 
         assert mask
         assert word in words or word not in log_marks.TROUBLE

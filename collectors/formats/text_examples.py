@@ -1,0 +1,47 @@
+"""Texts about jobs: of what stands in one without a process, a time or frames, nothing may have happened."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+from collectors.formats.advice import is_advice, is_of_tests
+from collectors.records import LogEvent
+
+_BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback"})
+_OF_CHANGES = _BARE_EVENTS | {"evicted", "pod_waits"}
+"""In a text that describes a change to a program, what a scheduler's tools print is an example, too."""
+_PROMPT = re.compile(rb"^[ \t]{0,16}>>> ", re.MULTILINE)
+
+
+class ExampleText:
+    """What the beginning of a text shows of it."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the text advises, or shows what a program is tested with."""
+        return self.advises or self.of_tests
+
+    @cached_property
+    def advises(self) -> bool:
+        """Whether the text is about jobs: it advises, or shows an interpreter's prompts."""
+        return _PROMPT.search(self._head) is not None or is_advice(self._head.decode(errors="replace"))
+
+    @cached_property
+    def of_tests(self) -> bool:
+        """Whether the lines in it are what a change to a program is about, or is tested with."""
+        return is_of_tests(self._head.decode(errors="replace"))
+
+    def has_as_example(self, event: LogEvent) -> bool:
+        """Whether an event of this text is an example: nothing but its words shows it."""
+        return _is_bare(event, _OF_CHANGES if self.of_tests else _BARE_EVENTS) and self.is_one
+
+
+def _is_bare(event: LogEvent, kinds: frozenset[str]) -> bool:
+    """Whether nothing but its words shows an event: no process, no time, no frames."""
+    whose = (event.rank, event.local_rank, event.node, event.pid, event.at)
+    frames = {frame.file for frame in event.frames} - {"<stdin>"}
+    return event.event in kinds and not frames and set(whose) == {None}
