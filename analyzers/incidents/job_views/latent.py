@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from analyzers.incidents.job_views.burdens import BEFORE_MINUTES, FEWEST, MINUTE_SECONDS, OTHERS_SHARE, Burdens
+from analyzers.incidents.job_views.medians import median
 from analyzers.incidents.job_views.progress import Progress
 
 NEWEST_MINUTES = 3
@@ -60,7 +61,7 @@ class LatentRanks:
         if known.sum() < FEWEST:
             return
         rises = np.where(known, own[1] - own[0], -np.inf)
-        step, longer = float(np.median(steps[0][known])), float(np.median((steps[1] - steps[0])[known]))
+        step, longer = median(steps[0][known]), median((steps[1] - steps[0])[known])
         place = int(np.argmax(rises))
         others = np.delete(rises, place)
         alone = rises[place] >= WORTH_SHARE * step and others.max() <= OTHERS_SHARE * rises[place]

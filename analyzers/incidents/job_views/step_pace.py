@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.incidents.job_views.medians import median
 from analyzers.incidents.job_views.standstills import Standstill
 
 SPAN_SECONDS = 10.0
@@ -151,7 +152,7 @@ class StepPace:
             return
         self._looked = newest
         spans = self._spans(standstills)
-        self._usual = math.exp(float(np.median(spans.logs))) if len(spans) else math.inf
+        self._usual = math.exp(median(spans.logs)) if len(spans) else math.inf
         if self.slowdown is not None:
             self._look_for_end(spans, self.slowdown)
         elif (found := self._begun(spans)) is not None and not self._is_own_habit(found):
@@ -204,7 +205,7 @@ class StepPace:
             kept &= (end <= past.since) | (begin >= (past.until or past.since))
         begin, end, step, after, rates = begin[kept], end[kept], step[kept], after[kept], rates[kept]
         seconds = end - begin
-        usual = float(np.median(seconds)) if len(seconds) else 0.0
+        usual = median(seconds) if len(seconds) else 0.0
         logs = np.log(seconds / np.maximum(after - step, 1))
         return _Spans(begin, end, step, logs, rates, np.minimum(seconds, PAUSE_TIMES * usual))
 
@@ -214,14 +215,14 @@ class StepPace:
         if at is None:
             return None
         recent = spans.logs[at - _newest(spans.weight[:at], RECENT_SECONDS, LEAST_SPANS) : at]
-        usual = max(float(np.median(spans.logs[:at])), float(np.median(recent)))
+        usual = max(median(spans.logs[:at]), median(recent))
         needed = max(SLOWER, *_own_noise(spans.logs[:at], spans.weight[:at], usual, float(spans.weight[at:].sum())))
         longer = np.flatnonzero(spans.logs[at:] >= usual + needed / 2)
         at += int(longer[0]) if len(longer) else 0
         after, weight = spans.logs[at:], spans.weight[at:]
         if len(after) < LEAST_SPANS or float(weight.sum()) < LEAST_SECONDS:
             return None
-        rise = float(np.median(after)) - usual
+        rise = median(after) - usual
         level = usual + max(needed * 0.7, rise / 2)  # a span that is half over is no slow one
         if rise < needed or not _lasts(after, weight, level) or not _is_sharp(spans.logs, at, rise):
             return None
@@ -241,7 +242,7 @@ class StepPace:
         whole = len(logs) >= AGAIN_SPANS and float(weight[-count:].sum()) >= AGAIN_SECONDS
         bound = math.log(lasting.before_seconds) + AS_BEFORE
         parts = (logs[-count : -count // 2], logs[-count // 2 :])
-        over = whole and all(float(np.median(part)) <= bound for part in parts)
+        over = whole and all(median(part) <= bound for part in parts)
         adopted = not over and float(spans.end[-1]) - lasting.since > ADOPTED_SECONDS
         if over or adopted:
             until = float(begin[-count]) if over else float(spans.end[-1])
@@ -281,7 +282,7 @@ def _turn(spans: _Spans) -> int | None:
     last: int = min(int(np.searchsorted(-left, -LEAST_SECONDS, side="right")) - 1, count - LEAST_SPANS)
     if first > last:
         return None
-    middle = float(np.median(spans.logs))
+    middle = median(spans.logs)
     bound = max(4.0 * _spread(spans.logs), 0.02)
     cut = np.clip(spans.logs, middle - bound, middle + bound)
     sums = np.concatenate(([0.0], np.cumsum(cut)))
@@ -300,7 +301,7 @@ def _own_noise(logs: Floats, weight: Floats, usual: float, lasted: float) -> tup
     for place, seconds in enumerate(weight.tolist(), 1):
         length += seconds
         if length >= block and place - first >= BLOCK_SPANS:
-            levels.append(float(np.median(logs[first:place])))
+            levels.append(median(logs[first:place]))
             first, length = place, 0.0
     if not levels:
         return math.inf, math.inf
@@ -319,7 +320,7 @@ def _lasts(after: Floats, weight: Floats, level: float) -> bool:
 
 def _is_sharp(logs: Floats, at: int, rise: float) -> bool:
     """Whether most of a rise lies between two neighbouring spans: what grows little by little does not begin at a moment."""
-    edge = float(np.median(logs[at : at + EDGE_SPANS]) - np.median(logs[at - EDGE_SPANS : at]))
+    edge = median(logs[at : at + EDGE_SPANS]) - median(logs[at - EDGE_SPANS : at])
     noise = 1.2533 * _spread(logs[:at]) * math.sqrt(2.0 / EDGE_SPANS)
     return edge >= SHARP_SHARE * rise - TIMES_EDGE_NOISE * noise
 
@@ -329,8 +330,8 @@ def _has_more_work(spans: _Spans, at: int, rise: float) -> bool:
     before, after = (part[np.isfinite(part) & (part > 0)] for part in (spans.rates[:at], spans.rates[at:]))
     if 2 * len(before) < at or 2 * len(after) < len(spans) - at:
         return False
-    return math.log(float(np.median(before)) / float(np.median(after))) < rise / 2
+    return math.log(median(before) / median(after)) < rise / 2
 
 
 def _spread(values: Floats) -> float:
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    return 1.4826 * median(np.abs(values - median(values)))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from analyzers.incidents.job_views.medians import median
 from analyzers.incidents.job_views.standstills import NEVER, SHOWN, Standstills
 
 MOST_ROWS = 512
@@ -228,13 +229,13 @@ class StepRhythm:
         ordinary = gaps[warm:][teaching[warm:]]
         if not len(ordinary):
             return None
-        median = float(np.median(ordinary))
-        usual = ordinary[ordinary <= PAUSE_MEDIANS * median]
+        middle = median(ordinary)
+        usual = ordinary[ordinary <= PAUSE_MEDIANS * middle]
         if len(ordinary) - len(usual) <= max(2, PAUSE_SHARE * len(ordinary)):
             ordinary = usual
         place = (len(ordinary) * 99 - 1) // 100
         p99 = float(np.partition(ordinary, place)[place])
-        return _Figures(median, p99, int(min(max(1.0, float(np.median(strides))), 1e9)), len(ordinary))
+        return _Figures(middle, p99, int(min(max(1.0, median(strides)), 1e9)), len(ordinary))
 
     def _paused(self, figures: _Figures) -> _Pausing:
         if self._pausing is None:
