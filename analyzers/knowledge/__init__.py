@@ -6,6 +6,7 @@ import hashlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -24,11 +25,17 @@ class Knowledge:
 
 def parse(documents: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> Knowledge:
     """Parse documents (name → TOML text); an override replaces the top-level keys and table rows it names."""
-    tables = {name: tomllib.loads(text) for name, text in sorted(documents.items())}
+    tables = {name: _loaded(text) for name, text in sorted(documents.items())}
     for name, text in sorted((overrides or {}).items()):
-        tables[name] = _merged(tables.get(name, {}), tomllib.loads(text))
+        tables[name] = _merged(tables.get(name, {}), _loaded(text))
     digest = hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()
     return Knowledge(MappingProxyType(tables), f"sha256:{digest}")
+
+
+@lru_cache(maxsize=32)
+def _loaded(text: str) -> Mapping[str, Any]:
+    """Return a document's values, which no caller changes; a process that judges often parses the packaged ones once."""
+    return tomllib.loads(text)
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
