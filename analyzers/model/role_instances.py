@@ -5,7 +5,7 @@ A counter that was never seen to change proves nothing about the time before its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -67,11 +67,12 @@ class Count:
 
 @dataclass(slots=True)
 class Mark:
-    """How much was done, and how many requests ran, at one instant."""
+    """How much was done, how many requests ran, and how long it had waited for no other (None: not stated), at one instant."""
 
     at: float
     done: int
     running: int
+    worked: float | None = None
 
 
 @dataclass(slots=True)
@@ -201,7 +202,9 @@ class Instance:
         if done.since == at:
             self.held_then = record.requests_running + (record.requests_waiting or 0)
         if not self.marks or at - self.marks[-1].at >= MARK_SECONDS:
-            self.marks.append(Mark(at, done.value, record.requests_running))
+            # Without its own time all that is known is that what it had at this instant waited for another.
+            running = 0 if self.waits and record.worked_seconds is None else record.requests_running
+            self.marks.append(Mark(at, done.value, running, record.worked_seconds))
             del self.marks[:-MOST_MARKS]
 
     def _counts(self, name: str, record: RoleState, at: float) -> bool:
@@ -260,11 +263,24 @@ LEAST_SPANS, LEAST_DONE = 3, 4  # of a speed: readings, and what was done
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What was done a second, a request and second, and for which share of the time it was busy."""
+    """What was done a second, a request and second, and for which share of the time it was busy.
+
+    ``work``: requests times the seconds in which it waited for no other; None: it does not state those.
+    """
 
     a_second: float
     a_request: float
     busy: float
+    done: int = 0
+    work: float | None = None
+
+    def is_less(self, other: Speed, factor: float) -> bool:
+        """Whether ``factor`` times less was done a request than by another, and not because it waited for a third."""
+        if self.a_request * factor >= other.a_request:
+            return False
+        if self.work is None or other.work is None:
+            return True
+        return self.work * factor >= other.work and self.done * factor * other.work < other.done * self.work
 
 
 def speed_of(one: Instance, since: float, until: float = 1e18, least: int = LEAST_DONE) -> Speed | None:
@@ -272,10 +288,17 @@ def speed_of(one: Instance, since: float, until: float = 1e18, least: int = LEAS
     marks = [mark for mark in one.marks if since <= mark.at < until]
     spans = [(b.at - a.at, a.running, b.done - a.done) for a, b in pairwise(marks) if b.done >= a.done]
     seconds, done = sum(span[0] for span in spans), sum(span[2] for span in spans)
-    work = sum(span * running for span, running, _ in spans)
+    work, busy = sum(span * running for span, running, _ in spans), sum(span for span, running, _ in spans if running)
     if len(spans) < LEAST_SPANS or done < least or not work:
         return None
-    return Speed(done / seconds, done / work, sum(span for span, running, _ in spans if running) / seconds)
+    own = _worked(marks)
+    return Speed(done / seconds, done / work, busy / seconds, done, None if own is None else own * work / busy)
+
+
+def _worked(marks: Sequence[Mark]) -> float | None:
+    """Return for how many seconds it waited for no other between the first and the last mark; None: not stated."""
+    first, last = marks[0].worked, marks[-1].worked
+    return None if first is None or last is None or last < first else last - first
 
 
 def alike(one: Instance, other: Instance) -> bool:

@@ -242,7 +242,7 @@ class _Search(Look):
         waited = 0.1 * bool(self.waits.behind.get(one.seat))
         compared = one.tokens is not None and not one.tokens.is_coarse and own.busy >= MOST_OF
         most = self._least_of_peers(one, own, speeds) if compared else 0.0
-        if own.a_request * self.bounds.slow_factor < most:
+        if most:
             why = f"it does {most / max(own.a_request, 1e-9):.1f} times less a request than any peer with as many"
             return self.stall("role_slow", one, since, 0.6 + waited, why)
         if one.piled_since is None or one.piled_since > since:
@@ -259,13 +259,13 @@ class _Search(Look):
         return None
 
     def _least_of_peers(self, one: Instance, own: Speed, speeds: Mapping[Seat, Speed]) -> float:
-        """Return the least that a peer with as many requests does a request; 0 with fewer than two."""
+        """Return the least that a peer with as many requests does a request; 0 with fewer than two, or where it is no less."""
         near = list[float]()
         for other in self.waits.of_role(one.role):
             if other is not one and other.seat in speeds and alike(other, one):
+                if not own.is_less(speeds[other.seat], self.bounds.slow_factor):
+                    return 0.0  # of thousands the first few decide
                 near.append(speeds[other.seat].a_request)
-                if near[-1] <= own.a_request * self.bounds.slow_factor:
-                    break  # of thousands the first few decide
         return min(near) if len(near) > 1 else 0.0
 
     def circles(self) -> Iterator[Stall]:
