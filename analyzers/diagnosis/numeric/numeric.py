@@ -19,11 +19,12 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
+from analyzers.model.usual_values import usual_value
 from analyzers.model.window import Window
 from collectors.records import STEP_COLUMNS, LogEvent, Steps
 
 MOST_RECORDS = 32_768
-TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the median of the 50 steps before, of which 20 must be known
+TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the usual value of the 50 steps before, of which 20 must be known
 FEW_STEPS, STEADY = (
     5,
     2.0,
@@ -274,21 +275,21 @@ def _spikes(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
         value = float(newest[field])
         usual = _usual(np.abs(before[np.isfinite(before)]), abs(value))
         if np.isfinite(value) and abs(value) > TIMES * usual > 0:
-            size = f"{abs(value) / usual:.1f} times the median of the steps before"
+            size = f"{abs(value) / usual:.1f} times the usual value of the steps before"
             text = f"the {field.replace('_', ' ')} is {value:.4g} {_where(newest)}, {size}"
             yield _finding("spike", _evidence(records, newest, text))
 
 
 @np.errstate(over="ignore")  # a loss may be any number
 def _usual(before: NDArray[np.float64], value: float) -> float:
-    """Return the median of the values before, without those that were many times it themselves: a spike may last."""
+    """Return the usual value of those before, without those that were many times it themselves: a spike may last."""
     if len(before) < FEWEST or not value > TIMES * before.min():
         return np.nan
     kept: list[float] = []
     for one in before.tolist():
-        if len(kept) < FEWEST or one <= TIMES * float(np.median(kept[-BEFORE:])):
+        if len(kept) < FEWEST or one <= TIMES * usual_value(kept[-BEFORE:]):
             kept.append(one)
-    return float(np.median(kept[-BEFORE:]))
+    return usual_value(kept[-BEFORE:])
 
 
 def _jump(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:

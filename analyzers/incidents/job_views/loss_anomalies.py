@@ -1,4 +1,4 @@
-"""Whether the loss or gradient norm of a reporter has become abnormal: NaN, or five times the median.
+"""Whether the loss or gradient norm of a reporter has become abnormal: NaN, or five times its usual value.
 
 One odd step is noise, and a step that the optimizer skipped (fp16 overflow) is normal. After ten good steps an anomaly is over.
 """
@@ -10,15 +10,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from analyzers.incidents.job_views.step_rhythm import StepRow
+from analyzers.model.usual_values import usual_value
 
 SPIKE_FACTOR = 5.0
-NEWEST = 50  # steps whose median is the usual value
+NEWEST = 50  # steps that the usual value is of
 WARM_UP_STEPS = 20
 WITHIN = 3  # two odd steps within so many are an anomaly
-STALE_VALUES = 10  # the median is computed again after so many
+STALE_VALUES = 10  # the usual value is computed again after so many
 GOOD_AGAIN = 10  # steps after which a spike is over
 
 
@@ -43,12 +42,12 @@ class _Odd:
 class RecentValues:
     """The newest good values of one quantity."""
 
-    __slots__ = ("_median", "_since", "_values")
+    __slots__ = ("_since", "_usual", "_values")
 
     def __init__(self) -> None:
         self._values: deque[float] = deque(maxlen=NEWEST)
-        self._median = 0.0
-        self._since = 0  # values that came after the median was taken
+        self._usual = 0.0
+        self._since = 0  # values that came after it was computed
 
     def add(self, value: float) -> None:
         """Add a good value."""
@@ -56,14 +55,13 @@ class RecentValues:
             self._values.append(value)
             self._since += 1
 
-    @np.errstate(over="ignore")  # a loss may be any number
     def exceeded_by(self, value: float) -> float | None:
-        """Return the median where a value is more than five times as large."""
+        """Return the usual value where a value is more than five times as large."""
         if len(self._values) < WARM_UP_STEPS or not math.isfinite(value):
             return None
         if self._since >= STALE_VALUES:
-            self._median, self._since = float(np.median(self._values)), 0
-        return self._median if 0.0 < SPIKE_FACTOR * self._median < value else None
+            self._usual, self._since = usual_value(self._values), 0
+        return self._usual if 0.0 < SPIKE_FACTOR * self._usual < value else None
 
 
 def find_anomaly(rows: Sequence[StepRow]) -> LossAnomaly | None:
@@ -140,7 +138,7 @@ def _odd(row: StepRow, losses: RecentValues, norms: RecentValues) -> _Odd | None
         text = f"the gradient norm is {'NaN' if row.nan & 2 else row.gradient_norm} {where}"
         return _Odd("nan", row, text, certain=lasts)
     for name, value, usual in (("loss", row.loss, losses), ("gradient norm", row.gradient_norm, norms)):
-        if (median := usual.exceeded_by(value)) is not None:
-            bound = f"more than {SPIKE_FACTOR:g} times the median of {NEWEST} steps, {median:.4g}"
+        if (before := usual.exceeded_by(value)) is not None:
+            bound = f"more than {SPIKE_FACTOR:g} times the usual value of {NEWEST} steps, {before:.4g}"
             return _Odd("spike", row, f"the {name} is {value:.4g} {where}, {bound}")
     return None

@@ -94,6 +94,13 @@ def test_a_spike_at_the_newest_step_is_told_with_its_size() -> None:
     assert numbers_in(finding.evidence[0].text) == [11, 41, 5.5]
 
 
+def test_what_a_tenth_of_the_steps_had_is_no_spike() -> None:
+    """A policy's norms, half of them nearly 0: 0.5 is many times their median, and usual; 3 is not."""
+    usual = [0.01, 0.4, 0.0, 0.5, 0.05, 0.01, 0.35, 0.02] * 8
+    assert found(steps([*usual, 0.5])) == []
+    assert [one.fault_class for one in found(steps([*usual, 3.0]))] == ["spike"]
+
+
 def test_a_step_that_the_optimizer_left_out_is_ordinary() -> None:
     """fp16 overflows: the scaler skips the step, and nothing is wrong."""
     assert found(steps([2.0, 1.9, nan], skipped=2)) == []
