@@ -125,11 +125,14 @@ class Hosting:
         return bool(entries) and all(host != node for host in entries)
 
     def refused(self, node: str, attempt: Attempt) -> frozenset[Seat]:
-        """Return the ranks that a node claims of an attempt and does not host."""
-        claim = self.claims.get(node)
-        if node not in self._contested or claim is None or claim.attempt != attempt:
+        """Return the ranks that a node claims of an attempt and does not host; of what it claims beside, those of others."""
+        claim, ranks = self.claims.get(node), self.maps.get(attempt)
+        if claim is None or ranks is None:
             return frozenset()
-        return frozenset(claim.seats.keys() - self.maps[attempt].on.get(node, set()))
+        found = {seat for seat in claim.beside(attempt) if ranks.is_of_another(node, seat)}
+        if node in self._contested and claim.attempt == attempt:
+            found |= claim.seats.keys() - ranks.on.get(node, set())
+        return frozenset(found)
 
     def forget(self, before_at: float, attempts: Iterable[Attempt]) -> None:
         """Drop the nodes that have shown no life since then, and the attempts that are not among these."""
@@ -161,10 +164,11 @@ class Hosting:
         return made
 
     def _place(self, node: str, placement: Placement, at: float) -> None:
-        claim = self._claim(node, placement.attempt, at)
-        if claim is None:
-            return
         placement = processes_of(placement)
+        if (claim := self._claim(node, placement.attempt, at)) is None:
+            if placement.attempt is None and node in self.claims:
+                self.claims[node].unnumbered = frozenset((rank, role) for _, role, rank in places(placement))
+            return
         seats = {(rank, role): place for place, role, rank in places(placement) if rank >= 0}
         of_role: dict[str, list[int]] = defaultdict(list)
         for (_, role), place in seats.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 
 from collectors.records import Members, Placement, Record
@@ -30,6 +30,13 @@ class HostClaim:
     seats: dict[Seat, None] = field(default_factory=dict)
     placement: Placement | None = None  # the newest: of its processes alone
     sizes: dict[str, int | None] = field(default_factory=dict)  # role → the number of ranks that it states for it
+    unnumbered: frozenset[Seat] = frozenset()  # what it says it runs of no attempt, beside one that has a number
+
+    def beside(self, attempt: Attempt) -> Set[Seat]:
+        """Return what it claims elsewhere and is read with an attempt: what is of no attempt is read with every one."""
+        if self.attempt != attempt and None in (self.attempt, attempt):
+            return self.unnumbered | self.seats.keys()
+        return self.unnumbered
 
 
 @dataclass(slots=True)
@@ -86,6 +93,12 @@ class RankMap:
             self.by_rank.pop(rank, None)
         self.on.get(node, set()).discard(seat)
         self.left[rank] = role, node
+
+    def is_of_another(self, node: str, seat: Seat) -> bool:
+        """Whether other nodes alone host a rank, or one gave it up last."""
+        if seat in self.on.get(node, ()):
+            return False
+        return bool(self.rivals(node, *seat)) or self.last_host(seat) not in (None, node)
 
     def last_host(self, seat: Seat) -> str | None:
         """Return the node that gave a rank up, which no other has taken since; None: none did."""

@@ -2,7 +2,8 @@
 
 Lies surround a fault of a simulated job, below the very intake and engine (``tests/attacks``). What a verdict is without
 a liar is computed from the same scene. With --insiders the liar is one node of the job, or two that agree: no third node is
-proposed for replacement, and none is named by what one liar says of its ranks. What else they change is printed and kept.
+proposed for replacement, and none is named by what one liar says: only in a process group that holds ranks of the liar too, or
+by what its own agent reads in an incident that the liar opened. What else they change is printed and kept.
 
     python -m tests.acceptance.lies [--smallest] [--insiders] [--workers 2] [--seeds 1]
 """
@@ -46,6 +47,8 @@ def report(found: Sequence[Row]) -> dict[str, Any]:
         "voices": {voice: _of(rows) for voice, rows in voices.items()},
         "that_named_an_innocent": [_short(row) for row in found if row["innocent"]],
         "that_named_a_third": [_short(row) for row in found if row["third"]],
+        "that_named_a_group_of_the_liars": [_short(row) for row in found if row["grouped"]],
+        "that_opened_what_names_a_third": [_short(row) for row in found if row["by_itself"]],
         "that_changed_the_verdict": [_short(row) for row in found if row["changed"]],
     }  # fmt: skip
 
@@ -55,6 +58,8 @@ def _of(rows: Sequence[Row]) -> dict[str, Any]:
         "rows": len(rows),
         "innocent_named": sum(bool(row["innocent"]) for row in rows),
         "third_named": sum(bool(row["third"]) for row in rows),
+        "in_a_group_of_the_liars": sum(bool(row["grouped"]) for row in rows),
+        "by_its_own_readings": sum(bool(row["by_itself"]) for row in rows),
         "verdict_changed": sum(row["changed"] for row in rows),
         "liar_named": sum(row["replaces_the_liar"] for row in rows),
         "refused_by_the_intake": sum(row["refused"] > 0 for row in rows),
@@ -63,7 +68,8 @@ def _of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _short(row: Row) -> Row:
-    return {name: row[name] for name in ("lie", "voice", "scene", "seed", "innocent", "third", "verdict", "honest")}
+    names = ("lie", "voice", "scene", "seed", "innocent", "third", "by_itself", "grouped", "verdict", "honest")
+    return {name: row[name] for name in names}
 
 
 def holds(document: dict[str, Any], *, insiders: bool) -> bool:
@@ -81,10 +87,14 @@ def main() -> int:
     parser.add_argument("--insiders", action="store_true", help="liars are nodes of the job")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="scenes of each kind")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first scene of each kind")
     options = parser.parse_args()
     names = SMALLEST_LIES if options.smallest else tuple(LIES)
     wanted = list(
-        matrix(range(1 if options.smallest else options.seeds), names, INSIDERS if options.insiders else VOICES)
+        matrix(
+            range(options.first, options.first + (1 if options.smallest else options.seeds)),
+            names, INSIDERS if options.insiders else VOICES,
+        )  # fmt: skip
     )
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, mp_context=context) as pool:

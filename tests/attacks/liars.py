@@ -7,14 +7,17 @@ block codec and the engine's own step; what comes out is held against what the s
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any
 
 import msgspec
 
+from analyzers.model.verdict import Verdict
+from analyzers.remediation.plan import Costs, Situation, choose_plan
 from collectors.records import Placement, Record, block
 from service.api.inspection import NotYours, inspect
 from simulation.live.fleet import Delivery, Fleet
@@ -22,7 +25,7 @@ from simulation.live.job import Attempt
 from simulation.live.scene_list import BEGAN_AT, FAULTS, Scene, play
 from simulation.live.scenes import Truth, sketch
 from tests.attacks.lies import A_USER, EARLY, LIES, Target
-from tests.support.simulated_fleet import Drive, Seen
+from tests.support.simulated_fleet import REPLACING, Drive, Seen, knowledge
 
 VOICES: dict[str, tuple[str, ...]] = {
     "bound": ("outsider",),
@@ -35,7 +38,7 @@ NODES, RANKS_A_NODE = 3, 2
 EVERY_SECONDS = 7.0
 BEFORE_SECONDS, AFTER_SECONDS = 30.0, 120.0
 SETTLED_SECONDS = 400.0
-SEQUENCE_STEP = 0.001
+APART_SECONDS = 1.5  # between an instant by a node's clock and by the service's
 
 
 def scene_of(kind: str, seed: int) -> Scene:
@@ -69,6 +72,7 @@ class LyingFleet:
         self._fleet, self.reported = fleet, Reported()
         self._lies = deque(sorted(batches, key=lambda one: one[0]))
         self._count = 0
+        self._sent: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     @property
     def next_at(self) -> float:
@@ -84,7 +88,17 @@ class LyingFleet:
         if delivered is None:
             return None
         self._count += 1
+        for record in delivered.records:
+            self._sent[delivered.node, record.source].append(record.at or 0.0)
         return delivered._replace(sequence=self._count)
+
+    def senders(self, source: str, at: float) -> set[str]:
+        """Return the nodes that have sent a record of a source about then."""
+        return {
+            node
+            for (node, of_source), ats in self._sent.items()
+            if of_source == source and any(abs(at - one) < APART_SECONDS for one in ats)
+        }
 
     def ask(self, at: float, nodes: Iterable[str], verb: str, command: str) -> None:
         """Ask the honest agents."""
@@ -135,8 +149,9 @@ class Outcome:
     """What the engine made of a scene: the job's last verdict, everybody whom it would ever have replaced, its incidents."""
 
     verdict: Words | None
-    replaced: set[str]
+    replaced: set[str]  # by its verdicts, or by the plans that these come to
     named: set[str]  # nodes that any of its verdicts names, on which its ranks stand or as what they are
+    groups: list[set[str]]  # nodes of each process group that is named: its dumps cannot distinguish its ranks
     opened: int
     of_other_attempts: int  # incidents of attempts that the job has never had
 
@@ -146,11 +161,24 @@ def outcome_of(seen: Seen, scene: Scene) -> Outcome:
     of_job = [one for one in seen.opened if one.job == scene.job.name]
     ids = {one.id for one in of_job if one.attempt == scene.job.attempts[-1].number}
     reported = [one for one in seen.published if one.incident in ids]
-    replaced = {node for one in seen.published for node in one.replaces}
-    named = {node for one in reported for culprit in one.verdict.culprits for node in _nodes_of(culprit, scene)}
+    replaced = {node for one in seen.published for node in (*one.replaces, *_planned(one.verdict, scene))}
+    culprits = [culprit for one in reported for culprit in one.verdict.culprits]
+    named = {node for one in culprits if one.kind != "group" for node in _nodes_of(one, scene)}
+    groups = [_nodes_of(one, scene) for one in culprits if one.kind == "group"]
     return Outcome(
-        _words(reported[-1].verdict) if reported else None, replaced, named, len(ids), len(of_job) - len(ids)
+        _words(reported[-1].verdict) if reported else None, replaced, named, groups, len(ids), len(of_job) - len(ids)
     )
+
+
+def _planned(verdict: Verdict, scene: Scene) -> tuple[str, ...]:
+    """Return the nodes that the plan takes out: of one dead process's machine it may where the verdict asks for checks."""
+    plan = choose_plan(verdict, Situation(nodes=scene.job.nodes, spares=len(scene.job.nodes)), _costs())
+    return plan.nodes if plan.kind in REPLACING else ()
+
+
+@cache
+def _costs() -> Costs:
+    return Costs.from_knowledge(knowledge())
 
 
 def _nodes_of(culprit: Any, scene: Scene) -> set[str]:
@@ -170,6 +198,23 @@ def _words(verdict: Any) -> Words:
     }
 
 
+def _by_its_own_word(node: str, seen: Seen, scene: Scene, fleet: LyingFleet) -> bool:
+    """Whether a node is named by readings of its own agent alone: a liar has only opened the incident, while the job ran."""
+    for verdict in (one.verdict for one in seen.published):
+        shown = {one.id: one for one in verdict.evidence}
+        for culprit in verdict.culprits:
+            if node not in _nodes_of(culprit, scene):
+                continue
+            ats = [(shown[id].source, _seconds(shown[id].at)) for id in culprit.evidence]
+            if not ats or any(fleet.senders(source, at) != {node} for source, at in ats):
+                return False
+    return True
+
+
+def _seconds(at: str | None) -> float:
+    return datetime.fromisoformat(at).timestamp() if at else 0.0
+
+
 @cache
 def honest(kind: str, seed: int) -> Outcome:
     """Return what a scene comes to without a liar."""
@@ -182,14 +227,20 @@ def run_one(name: str, voice: str, kind: str, seed: int) -> dict[str, Any]:
     """Tell one lie in one voice into one scene; say whom it hurt."""
     scene = scene_of(kind, seed)
     fleet = LyingFleet(Fleet([scene.job], seed, BEGAN_AT), batches_of(name, voice, target_in(scene)))
-    lied = outcome_of(Drive(fleet, naive=False).run(scene.until), scene)  # type: ignore[arg-type]
+    seen = Drive(fleet, naive=False).run(scene.until)  # type: ignore[arg-type]
+    lied = outcome_of(seen, scene)
     true = honest(kind, seed)
     liars = set(speakers(voice, target_in(scene)))
     innocent = sorted(lied.replaced - set(scene.truth.nodes) - liars)
-    third = sorted(lied.named - true.named - set(scene.truth.nodes) - liars)
+    others = set(scene.job.nodes) - set(scene.truth.nodes) - liars
+    # A group that holds ranks of a liar is named by what these report of themselves: whether it is true no other rank knows.
+    third = lied.named.union(*(group for group in lied.groups if not group & liars)) - true.named.union(*true.groups)
+    by_itself = {node for node in third & others if _by_its_own_word(node, seen, scene, fleet)}
+    grouped = set().union(*(group for group in lied.groups if group & liars)) - true.named.union(*true.groups)
     changed = lied.verdict != true.verdict
     return {
-        "lie": name, "voice": voice, "scene": kind, "seed": seed, "innocent": innocent, "third": third,
+        "lie": name, "voice": voice, "scene": kind, "seed": seed, "innocent": innocent,
+        "third": sorted(third & others - by_itself), "by_itself": sorted(by_itself), "grouped": sorted(grouped & others),
         "changed": changed,
         "replaces_the_liar": bool(lied.replaced & liars), "opened": lied.opened,
         "opened_without": true.opened, "of_other_attempts": lied.of_other_attempts,

@@ -69,6 +69,24 @@ def test_a_host_of_the_job_names_no_other(name: str, voice: str, kind: str) -> N
     assert (row["innocent"], row["third"]) == ([], [])
 
 
+def test_a_host_claims_no_rank_of_others_by_words_of_no_attempt() -> None:
+    """One of a job's nodes says that it runs another's rank, of no attempt, and that it was killed: no third is named."""
+    row = run_one("of_no_attempt", "insider", "sigstop", 77)
+
+    assert (row["innocent"], row["third"], row["grouped"]) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a_whole_job", "dead_node"), ("a_whole_job", "spin"), ("everybodys_recorder", "dead_node")]
+)
+def test_a_host_has_its_own_group_named_and_nobody_taken_out(name: str, kind: str) -> None:
+    """By its own ranks' recorders all have launched: which rank of the group stands no dump can tell, and none is replaced."""
+    row = run_one(name, "insider", kind, 77)
+
+    assert row["grouped"]
+    assert (row["innocent"], row["third"]) == ([], [])
+
+
 @pytest.mark.parametrize("name", ["ras_lagging_rank", "lost_connections", "never_at_the_barrier"])
 def test_most_hosts_of_a_job_have_no_other_replaced(name: str) -> None:
     """Two of three that agree can have the third named, to be looked at: it is not proposed for replacement."""

@@ -58,6 +58,31 @@ def test_the_first_claim_holds() -> None:
     assert not hosting.is_hearsay(LogEvent(event="exit", rank=3), "n1", 1)
 
 
+def test_a_host_claims_no_rank_of_others_without_an_attempt() -> None:
+    """What it says of no attempt is read with the running one: of the ranks in it, others host 0, and 7 no node."""
+    hosting = running()
+    hosting.take("n2", [placement("n2", (0, 4, 7), attempt=None)], 10)
+
+    assert hosting.refused("n2", 1) == {(0, "")}
+    assert hosts(hosting)[0] == ["n0"]
+
+
+@pytest.mark.parametrize(("job", "stranger"), [(1, None), (None, 1)])
+def test_a_host_that_changes_its_attempt_claims_no_rank_of_others(job: int | None, stranger: int | None) -> None:
+    """Its claim of the running attempt is over; its words of no attempt, or of a job without one, are still read with it."""
+    hosting = Hosting()
+    for node, ranks in NODES.items():
+        hosting.take(node, [placement(node, ranks, attempt=job)], 0)
+    for at in range(10, 300, 10):
+        for node in ("n0", "n1"):
+            hosting.take(node, [placement(node, NODES[node], attempt=job)], at)
+        hosting.take("n2", [placement("n2", (0, 4), attempt=stranger)], at)
+
+    assert hosting.claims["n2"].attempt == stranger
+    assert hosting.refused("n2", job) == {(0, "")}
+    assert hosts(hosting, job)[0] == ["n0"]
+
+
 def test_a_dead_nodes_ranks_are_not_given_away() -> None:
     """A node is silent for good while the others stand and wait for it: nobody takes its ranks."""
     hosting = running()
