@@ -90,16 +90,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first scene of each kind")
     options = parser.parse_args()
     names = SMALLEST_LIES if options.smallest else tuple(LIES)
-    wanted = list(
-        matrix(
-            range(options.first, options.first + (1 if options.smallest else options.seeds)),
-            names, INSIDERS if options.insiders else VOICES,
-        )  # fmt: skip
-    )
+    seeds = range(options.first, options.first + (1 if options.smallest else options.seeds))
+    wanted = list(matrix(seeds, names, INSIDERS if options.insiders else VOICES))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.workers, mp_context=context) as pool:
         found = list(track(pool.map(run, wanted, chunksize=AT_ONCE), NAME, total=len(wanted)))
-    document = report(found)
+    document = {"command": " ".join([f"python -m tests.acceptance.{NAME}", *sys.argv[1:]])} | report(found)
     full = not options.smallest and options.seeds == SEEDS
     target = write(f"{NAME}_insiders" if options.insiders else NAME, document, sys.argv[1:], full=full)
     print(json.dumps({name: document[name] for name in ("lies", "rows", "voices")}, indent=1))
