@@ -5,7 +5,7 @@ a liar is computed from the same scene. With --insiders the liar is one node of 
 proposed for replacement, and none is named by what one liar says: only in a process group that holds ranks of the liar too, or
 by what its own agent reads in an incident that the liar opened. What else they change is printed and kept.
 
-    python -m tests.acceptance.lies [--smallest] [--insiders] [--workers 2] [--seeds 1]
+    python -m tests.acceptance.lies [--smallest] [--insiders] [--workers 2] [--seeds 1] [--first 0]
 """
 
 from __future__ import annotations

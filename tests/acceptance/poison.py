@@ -6,7 +6,7 @@
 
 No consumer may raise; what intake takes is decoded everywhere; the engine stays within its bound.
 
-    python -m tests.acceptance.poison [--smallest] [--workers 2] [--chunks 60]
+    python -m tests.acceptance.poison [--smallest] [--workers 2] [--chunks 60] [--first 0]
 """
 
 from __future__ import annotations
@@ -91,9 +91,11 @@ def main() -> int:
     parser.add_argument("--smallest", action="store_true", help="a chunk of each kind and one flood, written to out/")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes")
     parser.add_argument("--chunks", type=int, help="no more chunks than this a kind, written to out/")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first chunk of each kind")
     options = parser.parse_args()
     most = SMALLEST_CHUNKS if options.smallest else min(CHUNKS, options.chunks or CHUNKS)
-    wanted: list[Wanted] = [(kind, seed) for kind in ("mutants", "records") for seed in range(most)]
+    seeds = range(options.first, options.first + most)
+    wanted: list[Wanted] = [(kind, seed) for kind in ("mutants", "records") for seed in seeds]
     wanted += [(f"flood {kind}", 0) for kind in list(FLOODS)[: 1 if options.smallest else None]]
     document = report(rows(NAME, wanted, run_one, options.workers))
     target = write(NAME, document, sys.argv[1:], full=not (options.smallest or options.chunks))
