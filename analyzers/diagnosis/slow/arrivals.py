@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.diagnosis.slow.op_table import Floats, Ints
+from analyzers.diagnosis.slow.grouping import Floats, Ints
 from collectors.records import TIMING_COLUMNS, CollectiveTimings
 
 _TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")

@@ -75,4 +75,5 @@ def _length(seen: SlowSituation) -> str:
     real = seen.step_seconds
     known = real[np.isfinite(real)]
     length = float(np.median(known)) if len(known) else float(np.median(seen.pipeline.base)) if seen.pipeline else 0.0
-    return f"a step takes {length:.3g} s," if seen.table.unit == "s" else "a step takes"
+    some = f" ({len(seen.table.steps)} of {seen.table.all_steps} steps are compared)" if seen.table.all_steps else ""
+    return f"a step takes {length:.3g} s{some}," if seen.table.unit == "s" else f"a step takes{some}"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analyzers.diagnosis.slow.grouping import Floats, Ints
 from analyzers.diagnosis.slow.levels import median_of_known
-from analyzers.diagnosis.slow.op_table import Floats, Ints, OpTable
+from analyzers.diagnosis.slow.op_table import OpTable
 from analyzers.diagnosis.slow.pipeline import Pipeline
 from analyzers.diagnosis.slow.transfers import even_edges
 

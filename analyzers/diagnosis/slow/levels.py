@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.diagnosis.slow.op_table import Floats, Ints, OpTable, grouped_median, spread
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, combined, grouped_median, numbered, row_median
+from analyzers.diagnosis.slow.op_table import OpTable
 
 LEAST_NOISE = 0.003  # of a level: below this a profiler's own clock decides
 SHORTEST = 3  # steps on either side of a change
@@ -41,20 +42,18 @@ def measure(table: OpTable) -> Levels:
     """Return the levels of every worker of the table, whose operations are all compute."""
     count, steps = len(table.workers), len(table.steps)
     duty, models = _duties(table)
-    keys = np.column_stack([duty[table.worker], table.operation, table.chunk])
-    cells, cell = np.unique(keys, axis=0, return_inverse=True)
-    cell = cell.ravel()
+    cell = combined(duty[table.worker], table.operation, table.chunk)
+    cells = int(cell.max(initial=-1)) + 1
     logs = np.log(table.per_work)
     # Each worker counts once, however many of its operations were recorded.
-    own = grouped_median(logs, cell * count + table.worker, len(cells) * count).reshape(len(cells), count)
+    own = grouped_median(logs, cell * count + table.worker, cells * count).reshape(cells, count)
     usual = median_of_known(own, axis=1)
     rest = logs - usual[cell]
-    place = (table.worker * steps + table.step) * len(cells) + cell
-    wanted, place = np.unique(place, return_inverse=True)
+    wanted, place = numbered((table.worker * steps + table.step) * cells + cell)
     by_cell = grouped_median(rest, place, len(wanted))
     # An operation counts as much as the time that it takes.
     weight = np.bincount(place, np.exp(usual)[cell], len(wanted))
-    where = wanted // len(cells)
+    where = wanted // cells
     total = np.bincount(where, weight, count * steps)
     with np.errstate(invalid="ignore"):
         by_step = (np.bincount(where, by_cell * weight, count * steps) / total).reshape(count, steps)
@@ -98,7 +97,7 @@ def _noise(table: OpTable, by_step: Floats, rest: Floats) -> Floats:
     """Return the standard error of each level: by its steps, or where there are few, by its operations."""
     count = len(table.workers)
     known = np.isfinite(by_step).sum(axis=1)
-    by_steps = np.array([spread(row) for row in by_step]) / np.sqrt(np.maximum(known, 1))
+    by_steps = np.nan_to_num(spreads(by_step, np.isfinite(by_step))) / np.sqrt(np.maximum(known, 1))
     centre = grouped_median(rest, table.worker, count)
     rows = np.bincount(table.worker, minlength=count)
     off = grouped_median(np.abs(rest - centre[table.worker]), table.worker, count)
@@ -130,10 +129,8 @@ def changes(levels: Levels) -> tuple[Floats, Ints, Floats]:
     filled = np.nan_to_num(np.where(np.isfinite(by_step), by_step, median_of_known(by_step, axis=1)[:, None]))
     own = filled + levels.step_level
     at = turn(filled)
-    noise = np.zeros(count)
-    for number in range(count):
-        relative, noise[number] = rise(filled[number], int(at[number]))
-        size[number] = min(relative, rise(own[number], int(at[number]))[0])
+    relative, noise = rises(filled, at)
+    size = np.minimum(relative, rises(own, at)[0])
     # Few steps may look quiet by chance: what is usual among the workers is the least.
     error = np.maximum(noise, max(float(np.median(noise)) if count else 0.0, LEAST_NOISE))
     times = size / (1.2533 * error * np.sqrt(1 / at + 1 / (steps - at)))
@@ -154,6 +151,19 @@ def turn(series: Floats) -> Ints:
 
 def rise(series: Floats, at: int) -> tuple[float, float]:
     """Return by how much a series is higher from a place on, and how it spreads before and after."""
-    before, after = series[:at], series[at:]
-    rest = np.concatenate([before - np.median(before), after - np.median(after)])
-    return float(np.median(after) - np.median(before)), spread(rest)
+    size, noise = rises(series[None], np.array([at]))
+    return float(size[0]), float(noise[0])
+
+
+def rises(series: Floats, at: Ints) -> tuple[Floats, Floats]:
+    """Return the same of each row, which has a place of its own; nothing may be unknown."""
+    after = np.arange(series.shape[1]) >= at[:, None]
+    low, high = row_median(series, ~after), row_median(series, after)
+    rest = series - np.where(after, high[:, None], low[:, None])
+    return high - low, spreads(rest, np.ones_like(after))
+
+
+def spreads(values: Floats, known: Mask) -> Floats:
+    """Return the ``spread`` of what is known of each row, NaN where nothing is."""
+    off = np.abs(values - row_median(values, known)[:, None])
+    return 1.4826 * row_median(off, known)

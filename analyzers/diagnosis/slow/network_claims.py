@@ -10,7 +10,7 @@ import numpy as np
 from analyzers.diagnosis.slow import late_ranks, paths
 from analyzers.diagnosis.slow.arrivals import Arrivals, Collectives, TimedProcess
 from analyzers.diagnosis.slow.claim import LIKELY, MOST_NAMED, WORTH, finding, percent
-from analyzers.diagnosis.slow.op_table import Floats
+from analyzers.diagnosis.slow.grouping import Floats
 from analyzers.diagnosis.slow.paths import SlowCell
 from analyzers.diagnosis.slow.peer_transfers import PeerTransfers
 from analyzers.model.finding import Evidence, Finding, Kind, SlowPathClaim, Suspect

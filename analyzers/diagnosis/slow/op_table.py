@@ -1,4 +1,4 @@
-"""Traces of all ranks as one table of operations, and the few array functions that work on it.
+"""Traces of all ranks as one table of operations.
 
 Only durations are compared between workers: their clocks may differ, and an origin may be any number.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, numbered
 from collectors.records import OP_COLUMNS, OpTimings
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 COMPUTE, COMMUNICATION, LOADER, PAUSE, BATCH, OTHER = range(6)
 # Words of the names that operations have in profilers' traces; the first kind whose word is in a name is its own.
@@ -79,6 +77,7 @@ class OpTable:
     seconds: Floats
     work: Floats
     unit: str = "s"
+    all_steps: int = 0  # of which ``steps`` were taken; 0: all
 
     @cached_property
     def kinds(self) -> list[int]:
@@ -99,7 +98,7 @@ class OpTable:
     def rows(self, mask: Mask) -> OpTable:
         """Return some of the operations, of all workers and steps."""
         cut = {name: getattr(self, name)[mask] for name in _ARRAYS}
-        return OpTable(self.workers, self.operations, self.steps, **cut, unit=self.unit)
+        return OpTable(self.workers, self.operations, self.steps, **cut, unit=self.unit, all_steps=self.all_steps)
 
 
 _ARRAYS = ("worker", "step", "operation", "microbatch", "chunk", "started", "seconds", "work")
@@ -116,7 +115,7 @@ def tabulate(records: Sequence[OpTimings]) -> OpTable:
             record.rank, place.get("dp", -1), place.get("pp", -1), record.device_model, record.source, place.get("cp", -1)
         )  # fmt: skip
         number = workers.setdefault(worker, len(workers))
-        columns = _columns(record)
+        columns = columns_of(record)
         codes = np.array([names.setdefault(text, len(names)) for text in record.strings] or [0], np.int64)
         operation = columns["operation"].astype(np.int64)
         inside = (operation >= 0) & (operation < len(record.strings))
@@ -137,7 +136,7 @@ def recorded_twice(records: Sequence[OpTimings]) -> str:
     several = {rank for rank, sources in files.items() if len(sources) > 1}
     for record in records:
         if record.rank in several:
-            files[record.rank][record.source] |= set(np.unique(_columns(record)["step"]).tolist()) - {-1}
+            files[record.rank][record.source] |= set(np.unique(columns_of(record)["step"]).tolist()) - {-1}
     for rank in sorted(several):
         seen: dict[int, str] = {}
         for source, steps in files[rank].items():
@@ -147,7 +146,7 @@ def recorded_twice(records: Sequence[OpTimings]) -> str:
     return ""
 
 
-def _columns(record: OpTimings) -> dict[str, NDArray[np.generic]]:
+def columns_of(record: OpTimings) -> dict[str, NDArray[np.generic]]:
     """Return every column, unset where it is missing or cut."""
     unset = {"started": np.nan, "duration": np.nan, "work": np.nan}
     found = {}
@@ -166,33 +165,15 @@ def _ordered(
     with np.errstate(invalid="ignore"):
         sound = np.isfinite(seconds) & (seconds > 1e-12) & (seconds <= 1e9) & (joined["operation"] >= 0)
     joined = {name: column[sound] for name, column in joined.items()}
-    steps, step = np.unique(joined["step"].astype(np.int64), return_inverse=True)
+    steps, step = numbered(joined["step"].astype(np.int64))
     started = joined["started"].astype(np.float64)
     started[~(np.abs(started) < 1e12)] = np.nan
-    order = np.lexsort((joined["microbatch"], np.nan_to_num(started), step, joined["worker"]))
     work = joined["work"].astype(np.float64)
     work[~((work > 1e-9) & (work < 1e15))] = np.nan
-    taken = {name: joined[name].astype(np.int64)[order] for name in ("worker", "operation", "microbatch", "chunk")}
-    return OpTable(
-        workers, names, steps, step=step[order], started=started[order], seconds=seconds[sound][order],
-        work=work[order], **taken, unit=unit,
-    )  # fmt: skip
-
-
-def grouped_median(values: Floats, groups: Ints, count: int) -> Floats:
-    """Return the median of the values of each group, NaN for a group without any."""
-    order = np.lexsort((values, groups))
-    begins = np.searchsorted(groups[order], np.arange(count + 1))
-    sizes = np.diff(begins)
-    found = np.full(count, np.nan)
-    full = np.flatnonzero(sizes > 0)
-    ranked = values[order]
-    low, high = begins[full] + (sizes[full] - 1) // 2, begins[full] + sizes[full] // 2
-    found[full] = (ranked[low] + ranked[high]) / 2
-    return found
-
-
-def spread(values: Floats) -> float:
-    """Return the standard deviation by the median of the distances from the median; 0 without values."""
-    known = values[np.isfinite(values)]
-    return float(1.4826 * np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+    taken: dict[str, NDArray[Any]] = {
+        name: joined[name].astype(np.int64) for name in ("worker", "operation", "microbatch", "chunk")
+    }
+    taken |= {"step": step, "started": started, "seconds": seconds[sound], "work": work}
+    order = np.lexsort((taken["microbatch"], np.nan_to_num(started), taken["worker"] * len(steps) + step))
+    cut = {name: column[order] for name, column in taken.items()}
+    return OpTable(workers, names, steps, **cut, unit=unit, all_steps=0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.diagnosis.slow.arrivals import span_of, times_of
-from analyzers.diagnosis.slow.op_table import Floats, Ints
+from analyzers.diagnosis.slow.grouping import Floats, Ints
 from analyzers.diagnosis.slow.paths import SlowCell
 from collectors.records import TIMING_COLUMNS, CollectiveTimings
 

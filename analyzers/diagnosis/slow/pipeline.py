@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from analyzers.diagnosis.slow import stalls
-from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, Floats, Ints, Mask, OpTable, grouped_median
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, combined, grouped_median, numbered
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, OpTable
 from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, LOCAL, by_edge, direction_of, is_transfer, ordinals
 
 MOST_CELLS = 60_000_000  # stages × operations × steps × replicas
@@ -122,8 +123,10 @@ def build(table: OpTable, computes: Mask) -> Pipeline | None:
 def _dense(rows: OpTable, stall: Floats, replica: Ints, replicas: int) -> tuple[Ints, Floats, Floats]:
     """Return the operations of a stage in their order; their seconds, and those before them, by operation, step and replica."""
     micro = _numbered(rows)
-    keys, key = np.unique(np.column_stack([rows.operation, rows.chunk, micro]), axis=0, return_inverse=True)
-    key = key.ravel()
+    key = combined(rows.operation, rows.chunk, micro)
+    first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
+    first[key] = np.arange(len(key))
+    keys = np.column_stack([rows.operation, rows.chunk, micro])[first]
     when = grouped_median(_since_start(rows), key, len(keys))
     order = np.lexsort((keys[:, 2], when))
     place = np.empty(len(keys), np.int64)
@@ -165,7 +168,7 @@ def _since_start(rows: OpTable) -> Floats:
     """Return when each operation began, from the first of its worker's step; by the order of rows where no time is known."""
     place = rows.worker * len(rows.steps) + rows.step
     started = np.where(np.isfinite(rows.started), rows.started, np.arange(len(place), dtype=np.float64))
-    _, group = np.unique(place, return_inverse=True)
+    group = numbered(place)[1]
     first = np.full(int(group.max(initial=-1)) + 1, np.inf)
     np.minimum.at(first, group, started)
     since: Floats = started - first[group]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import WORTH, evidence_of, finding
+from analyzers.diagnosis.slow.grouping import Floats
 from analyzers.diagnosis.slow.levels import LEAST_NOISE, SHORTEST, median_of_known, rise, turn
-from analyzers.diagnosis.slow.op_table import Floats
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from analyzers.diagnosis.slow import costs, levels, outliers, pipeline
 from analyzers.diagnosis.slow.costs import SlowCosts
+from analyzers.diagnosis.slow.grouping import Floats, Mask
 from analyzers.diagnosis.slow.levels import Levels
-from analyzers.diagnosis.slow.op_table import BATCH, COMPUTE, Floats, Mask, OpTable
+from analyzers.diagnosis.slow.op_table import BATCH, COMPUTE, OpTable
 from analyzers.diagnosis.slow.outliers import Outliers
 from analyzers.diagnosis.slow.pipeline import Pipeline
 from analyzers.model.topology import Topology

@@ -13,10 +13,12 @@ How much each costs the job comes from its steps played again without it (``cost
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from analyzers.diagnosis.slow import communication, situation
 from analyzers.diagnosis.slow.kinds import findings, unmeasured
 from analyzers.diagnosis.slow.op_table import recorded_twice, tabulate
+from analyzers.diagnosis.slow.sampling import sampled
 from analyzers.diagnosis.slow.step_logs import slower_steps
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
@@ -48,17 +50,18 @@ def _of_communication(window: Window) -> Iterator[Finding]:
 
 def _of_traces(window: Window, topology: Topology) -> Iterator[Finding]:
     records = window.records_of(OpTimings)
-    if (rows := sum(record.count for record in records)) > MOST_ROWS:
-        yield unmeasured(
-            f"the traces have {rows:,} operations and {MOST_ROWS:,} are compared: give fewer steps or ranks"
-        )
-        return
-    if not rows:
+    if not any(record.count for record in records):
         return
     if twice := recorded_twice(records):
         yield unmeasured(f"{twice}: traces of two runs are not compared: give those of one")
         return
-    seen = situation.measure(tabulate(records), topology)
+    some, all_steps = sampled(records)
+    if (rows := sum(record.count for record in some)) > MOST_ROWS:
+        yield unmeasured(
+            f"the traces have {rows:,} operations in their steps and {MOST_ROWS:,} are compared: give fewer steps or ranks"
+        )
+        return
+    seen = situation.measure(replace(tabulate(some), all_steps=all_steps), topology)
     if seen is None:
         yield unmeasured("no operation of the traces is compute, by its name: forward-compute and the like are known")
         return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzers.diagnosis.slow.op_table import COMMUNICATION, LOADER, PAUSE, Floats, Ints, Mask, OpTable, grouped_median
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, grouped_median, numbered
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, LOADER, PAUSE, OpTable
 
 NOTICEABLE = 0.05  # of the operation after it
 MOST_OF = 0.5  # of what a host stalls, for a loader or a pause to be what it does
@@ -39,7 +40,7 @@ def before_each(table: OpTable, computes: Mask) -> Floats:
 
 def _before_most(before: Floats, seconds: Floats, place: Ints) -> Mask:
     """Mark the operations of worker steps in which most have a gap before them: the trace lacks what ran there."""
-    _, step = np.unique(place, return_inverse=True)
+    step = numbered(place)[1]
     odd = np.bincount(step, before > NOTICEABLE * seconds)
     mark: Mask = (2 * odd > np.bincount(step))[step]
     return mark
@@ -80,7 +81,8 @@ def _between_steps(table: OpTable, rows: Ints, place: Ints) -> Floats:
 
 def _whole(table: OpTable, rows: Ints, place: Ints) -> Mask:
     """Mark the operations of steps of which the worker has as many as it usually has."""
-    _, step, counts = np.unique(place, return_inverse=True, return_counts=True)
+    step = numbered(place)[1]
+    counts = np.bincount(step)
     each = grouped_median(counts[step].astype(np.float64), table.worker[rows], len(table.workers))
     most = np.zeros(len(table.workers))
     np.maximum.at(most, table.worker[rows], counts[step].astype(np.float64))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import WORTH, finding
+from analyzers.diagnosis.slow.grouping import Floats, Ints
 from analyzers.diagnosis.slow.levels import rise, turn
-from analyzers.diagnosis.slow.op_table import Floats, Ints
 from analyzers.model.finding import Evidence, Finding
 from collectors.records import COUNTED, STEP_COLUMNS, Steps
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.diagnosis.slow.op_table import Floats, Ints, OpTable, grouped_median
+from analyzers.diagnosis.slow.grouping import Floats, Ints, grouped_median
+from analyzers.diagnosis.slow.op_table import OpTable
 
 FORWARD, BACKWARD, LOCAL = "forward", "backward", "local"
 
