@@ -123,7 +123,7 @@ def main() -> int:
     target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if not smallest:
         table.main()
-    print(table.page(document, table.documents()[1]))
+    print(table.page(document, *table.documents()[1:]))
     return 0 if holds(document) else 1
 
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.bench.measure import REPOSITORY
+from tests.support.scoreboard.charts import slow_charts
 from tests.support.scoreboard.peers import WORDS
 
 PAGE, MEASURED = REPOSITORY / "docs" / "scoreboard.md", REPOSITORY / "docs" / "measured"
-DOCUMENT, CALIBRATION = MEASURED / "scoreboard.json", MEASURED / "calibration.json"
+DOCUMENT = MEASURED / "scoreboard.json"
+DOCUMENTS = (DOCUMENT, *(MEASURED / f"{name}.json" for name in ("calibration", "slow_traces", "slow_judgement")))
 BASIS = {"real": "Real cases", "simulator": "Simulated cases"}
 HEAD = """\
 # Scoreboard
@@ -43,7 +45,9 @@ _WHICH = ("first", "all")
 FAULT_COLUMNS = ("fault", "cases", "decidable", "top-1", "exact", "class", "abstained", "wrong", "false evictions")
 
 
-def page(document: dict[str, Any], calibration: dict[str, Any]) -> str:
+def page(
+    document: dict[str, Any], calibration: dict[str, Any], slow_traces: dict[str, Any], slow_judgement: dict[str, Any]
+) -> str:
     """Return the page. ``calibration``: of more simulated cases, by ``tests.acceptance.calibration``."""
     parts = [
         HEAD.format(
@@ -66,7 +70,7 @@ def page(document: dict[str, Any], calibration: dict[str, Any]) -> str:
         + "\n\n".join(_calibration(document["calibration"]))
         + "\n"
     )
-    parts.append(_learned(calibration))
+    parts += [_learned(calibration), slow_charts(slow_traces, slow_judgement)]
     return "".join(parts)
 
 
@@ -147,9 +151,9 @@ def main() -> None:
     PAGE.write_text(page(*documents()), encoding="utf-8")
 
 
-def documents() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the page is made of."""
-    return json.loads(DOCUMENT.read_text(encoding="utf-8")), json.loads(CALIBRATION.read_text(encoding="utf-8"))
+def documents() -> tuple[dict[str, Any], ...]:
+    """Return what the page is made of, in the order of ``page``."""
+    return tuple(json.loads(document.read_text(encoding="utf-8")) for document in DOCUMENTS)
 
 
 if __name__ == "__main__":
