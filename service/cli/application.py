@@ -88,9 +88,9 @@ def _faulthound(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    """Name what stalls, crashes or corrupts a distributed GPU job: a machine, a link, or not a machine at all.
+    """Name what stalls, slows, crashes or corrupts a distributed GPU job: a machine, a link, or not a machine at all.
 
-    What slows a job is named from traces of its operations, by `diagnose` alone (docs/analyzers.md).
+    Who slows a job is named from traces of its operations and, while it runs, by the probe (docs/analyzers.md).
 
     The options of the service may stand before the verb or after it.
 
