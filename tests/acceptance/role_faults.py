@@ -4,15 +4,15 @@ A service, and an agent a node, at their usual settings; a new job a run; nothin
 With ``--ray-python`` the job's processes are actors of Ray, and the faults those that do not end one.
 Right is: a verdict names the faulty instance's role, and no node but its own; nothing is proposed for another. The control is
 silence of the whole job: the first second after which nothing of it moves any more. Healthy runs have calls of the tool that
-take minutes and a weight sync a step: no verdict may name a node, and nothing may be proposed. What is finished is kept, and a
-second call goes on.
+take minutes and a weight sync a step: no verdict may name a node, and nothing may be proposed; each incident is kept with its
+symptoms. What is finished is kept, and a second call goes on; a call for healthy jobs adds theirs.
 
 With ``--recovered`` Faulthound alone restarts the role, by a policy, the signed webhook and the job's receiver. Right is then:
 the verdict's role was restarted and nothing else, *cured* was said, and not before work of the new instance was seen; the job
 goes on and its journal has lost and repeated nothing (docs/measured/role_recoveries.json).
 
-    python -m tests.acceptance.role_faults [--smallest] [--runs 3] [--healthy-minutes 20] [--healthy-jobs 1] [--only TEXT]
-        [--again] [--recovered] [--ray-python PYTHON]
+    python -m tests.acceptance.role_faults [--smallest] [--runs 3] [--only TEXT] [--again] [--recovered] [--ray-python PYTHON]
+        [--healthy-minutes 20] [--healthy-jobs 1] [--healthy-tool-seconds 0.3 2 2]
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -38,7 +42,7 @@ from tests.support.soak.site import Site, running
 RUNS = 3
 TRAINED_STEPS, START_SECONDS, WARM_SECONDS = 8, 600.0, 90.0
 WATCH_SECONDS, SETTLED_SECONDS = 420.0, 30.0  # until a verdict names anybody; and after it, for what follows
-TAIL_SECONDS, BETWEEN_SECONDS = 150.0, 45.0  # a call of the tool; and between two
+TAIL_SECONDS, BETWEEN_SECONDS = (60.0, 300.0), (30.0, 120.0)  # a call of the tool; and between two
 TOOL_SECONDS = 0.3
 
 
@@ -134,36 +138,73 @@ def judged(
     }  # fmt: skip
 
 
-def healthy(minutes: float, count: int, site: Site, folder: Path) -> list[dict[str, Any]]:
-    """Let jobs train beside each other for so long, each with a call of the tool that takes minutes again and again."""
+def healthy(
+    minutes: float, count: int, tool_seconds: Sequence[float], site: Site, folder: Path
+) -> list[dict[str, Any]]:
+    """Let jobs train beside each other for so long, each with a call of the tool that takes minutes again and again.
+
+    ``tool_seconds``: the median call of each job's tool; of more jobs, from the first on again.
+    """
     with ExitStack() as open_jobs, httpx.Client(base_url=site.url, timeout=60) as client:
         jobs = list[RunningRl]()
         for number in range(count):
-            name = f"rl-healthy-{number}"
-            jobs.append(open_jobs.enter_context(closing(RunningRl(name, folder / name, site, TOOL_SECONDS))))
+            name, seconds = f"rl-healthy-{number}", tool_seconds[number % len(tool_seconds)]
+            jobs.append(open_jobs.enter_context(closing(RunningRl(name, folder / name, site, seconds))))
         for job in jobs:
             wait_until_trained(job, site)
-        tails, began = 0, time.monotonic()
+        tails, began = [Tails(job, Random(number)) for number, job in enumerate(jobs)], time.monotonic()
+        steps = [job.steps for job in jobs]
         while time.monotonic() < began + 60.0 * minutes:
-            for job in jobs:
-                job.begin(HEALTHY)
-            tails += 1
-            until = time.monotonic() + TAIL_SECONDS
-            while time.monotonic() < until + BETWEEN_SECONDS:
-                for job in jobs:
-                    if time.monotonic() > until:
-                        job.end(HEALTHY)
-                    job.settle()
-                time.sleep(1.0)
+            for one in tails:
+                one.turn(time.monotonic())
+                one.job.settle()
+            time.sleep(1.0)
         took = round((time.monotonic() - began) / 60.0, 1)
-        return [calm_row(job, client) | {"minutes": took, "tails": tails, "steps": job.steps} for job in jobs]
+        return [
+            calm_row(one.job, client)
+            | {"minutes": took, "tails": one.count, "steps": one.job.steps - before, "tool_seconds": seconds}
+            for one, before, seconds in zip(tails, steps, cycle(tool_seconds), strict=False)
+        ]
+
+
+@dataclass
+class Tails:
+    """The long calls of one job's tool, one after another."""
+
+    job: RunningRl
+    random: Random
+    count: int = 0
+    _until: float = 0.0
+    _long: bool = False
+
+    def turn(self, now: float) -> None:
+        """Begin a call, or end it, where that is due."""
+        if now < self._until:
+            return
+        if self._long:
+            self.job.end(HEALTHY)
+        else:
+            self.job.begin(HEALTHY)
+            self.count += 1
+        self._long = not self._long
+        self._until = now + self.random.uniform(*(TAIL_SECONDS if self._long else BETWEEN_SECONDS))
 
 
 def calm_row(job: RunningRl, client: httpx.Client) -> dict[str, Any]:
     """Return what was named and proposed for a healthy job, and its incidents."""
-    incidents = client.get("/v1/incidents", params={"job": job.name}).json()["items"]
-    row = judged(HEALTHY, versions(client, job.name), proposals(client, job.name), 0.0)
-    return row | {"job": job.name, "incidents": [[one["kind"], one["closed_because"]] for one in incidents]}
+    said = judged(HEALTHY, versions(client, job.name), proposals(client, job.name), 0.0)
+    row = {name: said[name] for name in ("fault", "roles", "seats", "nodes", "whys", "proposed", "wrong_proposals")}
+    return row | {"job": job.name, "incidents": list(incidents(job.name, client))}
+
+
+def incidents(job: str, client: httpx.Client) -> Iterator[dict[str, Any]]:
+    """Yield a job's incidents: what opened each, for how long it was open, and why it closed."""
+    for listed in client.get("/v1/incidents", params={"job": job}).json()["items"]:
+        one = client.get(f"/v1/incidents/{listed['id']}").json()
+        yield {
+            "kind": one["kind"], "symptoms": [[each["detector"], each["text"]] for each in one["symptoms"]],
+            "seconds": round((one["closed_at"] or time.time()) - one["opened_at"], 1), "closed_because": one["closed_because"],
+        }  # fmt: skip
 
 
 def totals(rows: list[dict[str, Any]], calm: list[dict[str, Any]]) -> dict[str, Any]:
@@ -179,6 +220,7 @@ def totals(rows: list[dict[str, Any]], calm: list[dict[str, Any]]) -> dict[str, 
         "never_all_silent": sum(one is None for one in control),
         "healthy_minutes": sum(row["minutes"] for row in calm),
         "healthy_named": sum(bool(row["roles"]) for row in calm),
+        "healthy_incidents": sum(len(row["incidents"]) for row in calm),
     }
 
 
@@ -208,6 +250,9 @@ def main() -> int:
     parser.add_argument("--healthy-minutes", type=float, default=20.0)
     parser.add_argument("--healthy-jobs", type=int, default=1, help="beside each other")
     parser.add_argument("--only", default="", help="faults whose names have this text, or `healthy`")
+    parser.add_argument(
+        "--healthy-tool-seconds", type=float, nargs="+", default=[TOOL_SECONDS], help="their tool's median"
+    )
     parser.add_argument("--again", action="store_true", help="play all anew")
     parser.add_argument("--recovered", action="store_true", help="with restarts by Faulthound alone")
     parser.add_argument("--ray-python", help="as actors of Ray, by a Python that has it")
@@ -226,6 +271,8 @@ def main() -> int:
     wanted = [(fault, number) for number in range(1 if options.smallest else options.runs) for fault in chosen]
     done = {(row["fault"], row["run"]) for row in rows if row.get("launcher", "processes") == form}
     command = " ".join(["python -m tests.acceptance.role_faults", *sys.argv[1:]])
+    earlier = kept.get("command", "")
+    command = earlier if command in earlier else "; ".join(one for one in (earlier, command) if one)
 
     def keep() -> None:
         target.parent.mkdir(exist_ok=True)
@@ -255,8 +302,11 @@ def main() -> int:
                 rows.append(played(fault, number, site, Path(temporary), options.ray_python))
             print(json.dumps(rows[-1]), flush=True)
             keep()
-        if options.only in ("", "healthy") and not options.smallest and not calm and not options.recovered:
-            calm += healthy(options.healthy_minutes, options.healthy_jobs, site, Path(temporary))
+        whole = options.only == "" and not calm and not options.smallest and not options.recovered
+        if whole or options.only == "healthy":
+            calm += healthy(
+                options.healthy_minutes, options.healthy_jobs, options.healthy_tool_seconds, site, Path(temporary)
+            )
             print(json.dumps(calm), flush=True)
             keep()
     if options.recovered:
