@@ -19,7 +19,7 @@ import faulthound_roles
 import wire
 
 QUESTIONS, ANSWERS = 16, 16  # a step; and of each question
-LEASE_SECONDS = 20.0  # after which a question is given to another rollout
+LEASE_SECONDS = 20.0
 
 
 class Journal:
@@ -44,10 +44,12 @@ class Controller:
     """The state of the job. All methods are called in the threads of the server."""
 
     def __init__(
-        self, journal: Journal, peers: faulthound_roles.Directory, steps: int, off_policy: int, trainers: int
-    ) -> None:
+        self, journal: Journal, peers: faulthound_roles.Directory, steps: int, off_policy: int, trainers: int,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:  # fmt: skip
         self._journal, self._peers = journal, peers
         self._steps, self._off_policy, self._trainers = steps, off_policy, trainers
+        self._lease_seconds = lease_seconds
         self._changed = threading.Condition()
         self._given: dict[int, tuple[str, float]] = {}  # question → the rollout that has it, and when it was given
         self._done: dict[int, dict[str, Any]] = {}
@@ -77,7 +79,9 @@ class Controller:
         last = min(self.step + self._off_policy, self._steps - 1)
         for question in range(self.step * QUESTIONS, (last + 1) * QUESTIONS):
             holder, at = self._given.get(question, ("", 0.0))
-            if question not in self._done and (not holder or now > at + LEASE_SECONDS or not self._serves(holder)):
+            if question not in self._done and (
+                not holder or now > at + self._lease_seconds or not self._serves(holder)
+            ):
                 self._given[question] = rollout, now
                 step = question // QUESTIONS
                 return {"question": question, "answers": ANSWERS, "weights": max(0, step - self._off_policy)}, b""
@@ -157,6 +161,9 @@ def main() -> None:
         "--off-policy", type=int, default=0, choices=(0, 1), help="steps that a trajectory may be behind"
     )
     parser.add_argument("--trainers", type=int, default=2)
+    parser.add_argument(
+        "--lease-seconds", type=float, default=LEASE_SECONDS, help="then another rollout gets a question"
+    )
     options = parser.parse_args()
     controller = Controller(
         Journal(options.folder / "journal.jsonl"),
@@ -164,6 +171,7 @@ def main() -> None:
         options.steps,
         options.off_policy,
         options.trainers,
+        options.lease_seconds,
     )
     address, _server = wire.serve(controller.answer)
     me = faulthound_roles.join("controller", "0", {"queue": address}, lost=faulthound_roles.end_process)

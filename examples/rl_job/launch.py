@@ -182,7 +182,8 @@ def planned(options: argparse.Namespace) -> Job:
     job = Job(options.folder, {"FAULTHOUND_JOB": options.job, "PYTHONPATH": path})
     folder = ("--folder", str(options.folder))
     off_policy = ("--off-policy", "1") if options.off_policy else ()
-    job.add("controller", "0", *folder, "--steps", str(options.steps), "--trainers", str(options.trainers), *off_policy)
+    counts = ("--steps", str(options.steps), "--trainers", str(options.trainers))
+    job.add("controller", "0", *folder, *counts, "--lease-seconds", str(options.lease_seconds), *off_policy)
     job.add("reward", "0")
     job.add("tool", "0", "--median-seconds", str(options.tool_seconds))
     for number in range(options.trainers):
@@ -204,6 +205,9 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, default=4)
     parser.add_argument("--off-policy", action="store_true", help="rollouts may be one step behind")
     parser.add_argument("--tool-seconds", type=float, default=0.005, help="median delay of the tool")
+    parser.add_argument(
+        "--lease-seconds", type=float, default=20.0, help="after which another rollout gets a question (default: 20)"
+    )
     parser.add_argument(
         "--restarts",
         choices=("launcher", "faulthound", "whole"),

@@ -66,6 +66,7 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, default=4)
     parser.add_argument("--off-policy", action="store_true")
     parser.add_argument("--tool-seconds", type=float, default=0.005)
+    parser.add_argument("--lease-seconds", type=float, default=20.0)
     options = parser.parse_args()
     job = launch.planned(options)
     ray: Any = importlib.import_module("ray")

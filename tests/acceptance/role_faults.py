@@ -43,21 +43,26 @@ RUNS = 3
 TRAINED_STEPS, START_SECONDS, WARM_SECONDS = 8, 600.0, 90.0
 WATCH_SECONDS, SETTLED_SECONDS = 420.0, 30.0  # until a verdict names anybody; and after it, for what follows
 TAIL_SECONDS, BETWEEN_SECONDS = (60.0, 300.0), (30.0, 120.0)  # a call of the tool; and between two
+LEASES = (
+    20.0,
+    3_600.0,
+)  # of healthy jobs in turn: another rollout answers meanwhile, or the whole job waits for the call
 TOOL_SECONDS = 0.3
 
 
-def wait_until_trained(job: RunningRl, site: Site) -> None:
-    """Wait until it has done some steps, the agents know its processes, and its rhythm is known."""
-    deadline = time.monotonic() + START_SECONDS
-    while job.steps < TRAINED_STEPS or not site.knows(job.name, job.members):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{job.name} did not train: {job.steps} steps\n{logs(job.folder)}")
-        job.settle()
-        time.sleep(1.0)
-    began = time.monotonic()
-    while time.monotonic() < began + WARM_SECONDS:
-        job.settle()
-        time.sleep(1.0)
+def wait_until_trained(job: RunningRl, site: Site, *others: RunningRl) -> None:
+    """Wait until each has done some steps, the agents know its processes, and its rhythm is known."""
+    left, began = [job, *others], time.monotonic()
+    known_at = began
+    while left or time.monotonic() < known_at + WARM_SECONDS:
+        if left and time.monotonic() > began + START_SECONDS:
+            raise RuntimeError(f"{left[0].name} did not train: {left[0].steps} steps\n{logs(left[0].folder)}")
+        for one in (job, *others):
+            one.settle()
+        trained = [one for one in left if one.steps >= TRAINED_STEPS and site.knows(one.name, one.members)]
+        left = [one for one in left if one not in trained]
+        known_at = time.monotonic() if trained else known_at
+        time.sleep(1.0 + len(others))  # a look at the processes of many jobs costs a part of a core
 
 
 def versions(client: httpx.Client, job: str) -> list[dict[str, Any]]:
@@ -149,21 +154,28 @@ def healthy(
         jobs = list[RunningRl]()
         for number in range(count):
             name, seconds = f"rl-healthy-{number}", tool_seconds[number % len(tool_seconds)]
-            jobs.append(open_jobs.enter_context(closing(RunningRl(name, folder / name, site, seconds))))
-        for job in jobs:
-            wait_until_trained(job, site)
+            lease = LEASES[number % len(LEASES)]
+            job = RunningRl(name, folder / name, site, seconds, lease_seconds=lease)
+            jobs.append(open_jobs.enter_context(closing(job)))
+        wait_until_trained(jobs[0], site, *jobs[1:])
         tails, began = [Tails(job, Random(number)) for number, job in enumerate(jobs)], time.monotonic()
         steps = [job.steps for job in jobs]
         while time.monotonic() < began + 60.0 * minutes:
             for one in tails:
                 one.turn(time.monotonic())
                 one.job.settle()
-            time.sleep(1.0)
+            time.sleep(float(len(jobs)))
         took = round((time.monotonic() - began) / 60.0, 1)
         return [
             calm_row(one.job, client)
-            | {"minutes": took, "tails": one.count, "steps": one.job.steps - before, "tool_seconds": seconds}
-            for one, before, seconds in zip(tails, steps, cycle(tool_seconds), strict=False)
+            | {
+                "minutes": took,
+                "tails": one.count,
+                "steps": one.job.steps - before,
+                "tool_seconds": seconds,
+                "lease_seconds": lease,
+            }
+            for one, before, seconds, lease in zip(tails, steps, cycle(tool_seconds), cycle(LEASES), strict=False)
         ]
 
 

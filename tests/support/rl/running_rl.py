@@ -32,8 +32,14 @@ def node_of(role: str, instance: str) -> str:
 class RunningRl:
     """One job of two trainers, four rollouts, a reward, a tool and a controller."""
 
-    def __init__(self, name: str, folder: Path, site: Site, tool_seconds: float, secret: Path | None = None) -> None:
-        """Start it. ``secret``: of the signed webhook by which Faulthound restarts its roles; else nothing does."""
+    def __init__(
+        self, name: str, folder: Path, site: Site, tool_seconds: float, secret: Path | None = None, *,
+        lease_seconds: float = 20.0,
+    ) -> None:  # fmt: skip
+        """Start it. ``secret``: of the signed webhook by which Faulthound restarts its roles; else nothing does.
+
+        ``lease_seconds``: after which another rollout gets a question: beyond it no step waits for a long call.
+        """
         self.name, self.folder, self._site = name, folder, site
         self.orders = folder / "orders"
         self.orders.mkdir(parents=True)
@@ -48,6 +54,7 @@ class RunningRl:
             rollouts=4,
             off_policy=False,
             tool_seconds=tool_seconds,
+            lease_seconds=lease_seconds,
         )
         self.job = launch.planned(options)
         self.port = 0
