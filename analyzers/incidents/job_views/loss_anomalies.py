@@ -1,6 +1,7 @@
 """Whether the loss or gradient norm of a reporter has become abnormal: NaN, or five times its usual value.
 
-One odd step is noise, and a step that the optimizer skipped (fp16 overflow) is normal. After ten good steps an anomaly is over.
+One odd step is noise, and a step that the optimizer skipped (fp16 overflow) is normal. A norm is of one batch's gradients, which
+are clipped: a policy has a large one now and then, and two of them meet by chance. After ten good steps an anomaly is over.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ SPIKE_FACTOR = 5.0
 NEWEST = 50  # steps that the usual value is of
 WARM_UP_STEPS = 20
 WITHIN = 3  # two odd steps within so many are an anomaly
+NORMS, OF_NORMS = 3, 5  # of norms alone three, within so many
 STALE_VALUES = 10  # the usual value is computed again after so many
 GOOD_AGAIN = 10  # steps after which a spike is over
 
@@ -37,6 +39,7 @@ class _Odd:
     row: StepRow
     text: str
     certain: bool = False
+    of_norm: bool = False  # a finite one
 
 
 class RecentValues:
@@ -66,7 +69,7 @@ class RecentValues:
 
 def find_anomaly(rows: Sequence[StepRow]) -> LossAnomaly | None:
     """Return the run of odd steps that lasts at the end of these rows."""
-    newest: deque[_Odd | None] = deque(maxlen=WITHIN)
+    newest: deque[_Odd | None] = deque(maxlen=OF_NORMS)
     found: LossAnomaly | None = None
     good = 0
     for _, odd_one in _screened(rows):
@@ -76,11 +79,19 @@ def find_anomaly(rows: Sequence[StepRow]) -> LossAnomaly | None:
             found = None if good >= GOOD_AGAIN else found
             continue
         good = 0
-        odd_ones = [one for one in newest if one is not None]
-        if found is None and (odd_one.certain or len(odd_ones) > 1):
-            first = odd_ones[0]
+        if found is None and (first := _began(list(newest))) is not None:
             found = LossAnomaly(odd_one.name, first.row.at, first.row.step, odd_one.text)
     return found
+
+
+def _began(newest: Sequence[_Odd | None]) -> _Odd | None:
+    """Return the first of the odd ones among the newest steps, the last of which is odd; None where they may be noise."""
+    every = [one for one in newest if one is not None]
+    close = [one for one in newest[-WITHIN:] if one is not None]
+    if len(every) >= NORMS:
+        return every[0]
+    alone = len(close) < 2 or all(one.of_norm for one in close)
+    return close[0] if close[-1].certain or not alone else None
 
 
 def odd_until(rows: Sequence[StepRow]) -> float:
@@ -140,5 +151,5 @@ def _odd(row: StepRow, losses: RecentValues, norms: RecentValues) -> _Odd | None
     for name, value, usual in (("loss", row.loss, losses), ("gradient norm", row.gradient_norm, norms)):
         if (before := usual.exceeded_by(value)) is not None:
             bound = f"more than {SPIKE_FACTOR:g} times the usual value of {NEWEST} steps, {before:.4g}"
-            return _Odd("spike", row, f"the {name} is {value:.4g} {where}, {bound}")
+            return _Odd("spike", row, f"the {name} is {value:.4g} {where}, {bound}", of_norm=name != "loss")
     return None
