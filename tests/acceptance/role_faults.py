@@ -282,7 +282,8 @@ def main() -> int:
     chosen = faults[:1] if options.smallest else [one for one in faults if options.only in one.name]
     wanted = [(fault, number) for number in range(1 if options.smallest else options.runs) for fault in chosen]
     done = {(row["fault"], row["run"]) for row in rows if row.get("launcher", "processes") == form}
-    command = " ".join(["python -m tests.acceptance.role_faults", *sys.argv[1:]])
+    words = ["PYTHON" if one == options.ray_python else one for one in sys.argv[1:]]
+    command = " ".join(["python -m tests.acceptance.role_faults", *words])
     earlier = kept.get("command", "")
     command = earlier if command in earlier else "; ".join(one for one in (earlier, command) if one)
 
