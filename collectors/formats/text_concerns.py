@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from collectors.formats.job_log import attempts, log_marks, step_lines
+from collectors.formats.job_log import attempts, log_marks, statements, step_lines
 from collectors.formats.job_log.late_steps import has_no_number
 from collectors.formats.kernel_log import kernel_lines
 from collectors.formats.kernel_log.mcelog import HEADINGS
@@ -58,7 +58,12 @@ _COMMON = ("rror", "rocess", "emory", "illed", "igna", "istribut", "nccl", "NCCL
 
 def _stems() -> tuple[str, ...]:
     """Return few texts of which each word of the tables holds one: a line with none of them concerns no reader."""
-    every = (*(word for word, _ in TROUBLE), *(word for _, group in _WORDS for word in group))
+    every = (
+        *statements.MARKERS,
+        *statements.PROGRAMS,
+        *(word for word, _ in TROUBLE),
+        *(word for _, group in _WORDS for word in group),
+    )
     return tuple(dict.fromkeys(next((stem for stem in _COMMON if stem in word), word) for word in every))
 
 
@@ -97,6 +102,8 @@ def _concern(blanked: str) -> Concern:
     if not _holds_any(blanked):
         return (STACK, ()) if is_label(blanked) else (0, ())
     words = tuple(word for shown, word in TROUBLE if shown in blanked)
+    if not words and statements.may_state(blanked):
+        words = (statements.marker_of(blanked),)
     mask = JOB if words else 0
     for bit, group in _WORDS:
         if any(word in blanked for word in group):

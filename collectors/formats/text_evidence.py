@@ -107,7 +107,7 @@ class _Reader:
         for at, template in enumerate(blanked):
             mask, words = known.get(template) or self.concerns.learn(template)
             if open_:
-                mask, words = ALL, log_marks.TROUBLE
+                mask, words = ALL, log_marks.OF_STATEMENTS
             elif not mask or (mask == LOSS and not self.job.lost):
                 continue
             text = shown(lines[at]) if self.margin is None else self.margin.off(shown(lines[at]))

@@ -6,9 +6,10 @@ import re
 from functools import cached_property
 
 from collectors.formats.advice import is_advice, is_of_tests
+from collectors.formats.job_log.statements import STATED
 from collectors.records import LogEvent
 
-_BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback"})
+_BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback", STATED})
 _OF_CHANGES = _BARE_EVENTS | {"evicted", "pod_waits"}
 """In a text that describes a change to a program, what a scheduler's tools print is an example, too."""
 _PROMPT = re.compile(rb"^[ \t]{0,16}>>> ", re.MULTILINE)

@@ -11,8 +11,9 @@ from analyzers.model.topology import infer
 from analyzers.model.window import Window
 from collectors.records import LogEvent, Members, Placement, Record
 
+_TABLES = Path(__file__).parents[2] / "analyzers" / "knowledge"
 KNOWLEDGE: Knowledge = parse(
-    {"crash": (Path(__file__).parents[2] / "analyzers" / "knowledge" / "crash.toml").read_text(encoding="utf-8")}
+    {name: (_TABLES / f"{name}.toml").read_text(encoding="utf-8") for name in ("codes", "crash")}
 )
 ECHO = "[/w/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:27558. This is typically caused by"
 

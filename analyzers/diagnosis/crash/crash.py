@@ -25,6 +25,7 @@ from analyzers.diagnosis.crash.failures import (
     place,
     shows_itself,
 )  # fmt: skip
+from analyzers.diagnosis.crash.statements import SHARE, is_stated, with_stated
 from analyzers.diagnosis.crash.suspects import MAX_EVIDENCE, crash_row, suspects_of
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
@@ -75,7 +76,9 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
     table = knowledge.table("crash")
     ordered = sorted((*window.records_of(LogEvent), *exit_events(window, topology)), key=_order)
-    classified = tuple(classify(ordered, table, window.records_of(KernelEvent)))
+    known = classify(ordered, table, window.records_of(KernelEvent))
+    kinds = knowledge.table("codes").get("kind", {})
+    classified = tuple(with_stated(known, kinds))
     if not table or not any(kind for kind, _ in classified):
         return
     failures = tuple(failures_of(classified, window.records_of(KernelEvent), topology.nodes))
@@ -266,6 +269,8 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     if kind == "crashed":
         row = rows.get(crash_row(group, spread), row)
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
+    if is_stated(failure.event for failure in group):
+        strength *= SHARE
     cut = [each for each in scene.of_kinds("exit") if each.first and each.event and each.event.exit_code is None]
     if any(failure.first for failure in (*mine, *cut)) and not any(failure.first for failure in group):
         strength *= DISPUTED

@@ -15,6 +15,7 @@ from typing import Any
 
 from analyzers.diagnosis.crash.device_memory import held_by_others
 from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS
+from analyzers.diagnosis.crash.statements import STATED
 from analyzers.model.finding import Evidence
 from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
@@ -151,8 +152,8 @@ def place(source: str) -> tuple[str, int]:
 
 def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
     """The kind that the first fitting rule gives; "" where none fits."""
-    if event.event == "traceback" and event.exception is None:
-        return ""  # cut off before it said what it was
+    if event.event == STATED or (event.event == "traceback" and event.exception is None):
+        return ""  # what its name means is asked for apart; a traceback was cut off before it said what it was
     if any(frame.function in table.get("signal_handlers", ()) for frame in event.frames):
         return "terminated"
     said = " ".join((event.exception or "", event.message or "", event.text)).lower()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from collectors.formats.job_log.attempts import ENDS, FATAL, OUTLIVED
 from collectors.formats.job_log.shapes import identity
+from collectors.formats.job_log.statements import STATED, listed
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.records import LogEvent
 
@@ -36,8 +37,13 @@ class FoundEvents:
         return True
 
     def stayed(self, runs: StepRuns, own_rank: int | None) -> list[tuple[str, LogEvent]]:
-        """Return the events that the job's steps did not outlive. ``own_rank``: which the file is of."""
-        return [(name, event) for name, event in self.of_streams if not self._has_passed(name, event, runs, own_rank)]
+        """Return the events that no list holds and the job's steps did not outlive. ``own_rank``: which the file is of."""
+        lists = listed(self)
+        return [
+            (name, event)
+            for name, event in self.of_streams
+            if int(event.source) not in lists and not self._has_passed(name, event, runs, own_rank)
+        ]
 
     def _has_passed(self, name: str, event: LogEvent, runs: StepRuns, own_rank: int | None) -> bool:
         """Whether training went on for several steps: links recover, and a program handles what it logs and goes on.
@@ -48,6 +54,8 @@ class FoundEvents:
         if event.event in FATAL and runs.goes_on(name, since) and not self._has_ended(event, since, own_rank):
             return True
         after = runs.after(since)
+        if event.event == STATED:
+            return bool(after) and not self._has_ended(event, since, own_rank)
         if event.event == "traceback":
             own = [line for line in after if line.stream == name and line.is_stamped]
             return len(own) >= STEPS_AFTER and not self._has_ended(event, since, own_rank)

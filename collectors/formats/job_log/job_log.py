@@ -20,6 +20,7 @@ from collectors.formats.job_log.loss_column import LossColumn, has_number
 from collectors.formats.job_log.lost_losses import LostLosses
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
+from collectors.formats.job_log.statements import STATED
 from collectors.formats.job_log.step_lines import may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
@@ -62,7 +63,7 @@ def scan(input: Input, most_steps: int = MAX_STEPS_OF_SERIES) -> JobLog:
     for batch in _batches(lines(input.stream)):
         # Nearly all words of trouble are absent from nearly all batches: only those present are looked for in each line.
         whole = "\n".join([text for _, text in batch])
-        words = tuple(word for word in log_marks.TROUBLE if word in whole)
+        words = tuple(word for word in log_marks.OF_STATEMENTS if word in whole)
         for number, text in batch:
             *before, last = text.split("\r")[-MAX_SEGMENTS:] if "\r" in text else (text,)
             for segment in before:
@@ -112,7 +113,7 @@ class JobLog:
         self.step_blocks = rl_steps.Blocks()
         self.phases = rl_steps.Phases()
 
-    def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.TROUBLE, before: str = "") -> None:
+    def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.OF_STATEMENTS, before: str = "") -> None:
         """Read one line; ``before``: what a bar wrote on it and wiped off. Without ``words`` it came before what is open."""
         self.last_number = number
         trouble = bool(words) and _has(text, words)
@@ -148,7 +149,7 @@ class JobLog:
 
     def _exception_alone(self) -> Iterator[tuple[str, LogEvent]]:
         """Yield an exception of which a log holds the last line alone, without a step after it: others may be handled."""
-        found = list(self.found)
+        found = [each for each in self.found if each.event != STATED]
         line = self.streams.last_line or in_title(self.input.head, found)
         if (
             line is None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from collectors.formats.job_log import families, shapes
+from collectors.formats.job_log import families, shapes, statements
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.launchers import WORDS
 from collectors.formats.job_log.shapes import event
@@ -188,6 +188,8 @@ TROUBLE = _shortest((
     *shapes.words_of((*families.SHAPES, *families.BLOCKS)),
 ))  # fmt: skip
 """A line with none of these begins no event, unless it reports a loss that is none."""
+TROUBLE_WORDS = frozenset(TROUBLE)
+OF_STATEMENTS = (*TROUBLE, *statements.MARKERS, *statements.PROGRAMS)
 NO_NUMBER = ("nan", "NaN", "inf ")
 
 
@@ -223,6 +225,9 @@ def events_of(line: Line) -> Iterator[LogEvent]:
                 said = "nccl_error"  # some of what NCCL tries at start-up fails and is done without
             yield event(line, said, **fields, peer=peer, timeout_ms=timeout_of(text), message=text.strip()[:1000])
             return
+    if stated := list(statements.events_of(line)):
+        yield from stated
+        return
     if ("nan" in text or "NaN" in text or "inf" in text) and loss_is_number(text) is False:
         value = _LOSS.search(text)
         if value is None or not is_sampled(text, value.end() - 1):

@@ -87,7 +87,8 @@ class Streams:
         return any(stream.launcher.is_torchrun for stream in self._streams.values())
 
     def _read(self, line: Line, stream: _Stream, words: tuple[str, ...]) -> None:
-        if words and stream.quotes.take(line.number, line.text, words, stamped=line.at is not None):
+        known = [word for word in words if word in log_marks.TROUBLE_WORDS]  # a statement looks itself what it quotes
+        if words and stream.quotes.take(line.number, line.text, known, stamped=line.at is not None):
             self._pass_over(line, stream)
             self.quotes_texts = True
             return

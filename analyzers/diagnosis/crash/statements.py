@@ -1,0 +1,49 @@
+"""Errors that a log states in the words of a closed vocabulary, on lines of programs that no rule is about.
+
+They are weaker than a line that is known: they count where nothing stronger shows why a process failed, and for less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from collectors.records import LogEvent
+
+STATED = "stated"
+SHARE = 0.75  # of the strength that a known line gives
+_EXPLAINS_NOTHING = frozenset({"", "launcher", "echo", "watchdog", "exit", "aborted", "closing", "terminated"})
+"""Kinds beside which an error that a line states may be the reason."""
+
+
+def kind_of_code(code: str | None, kinds: Mapping[str, Sequence[str]]) -> str:
+    """Return the kind of failure that an error's name is of; "" for one that says nothing of a cause."""
+    name = code or ""
+    if exact := next((kind for kind, names in kinds.items() if name in names), None):
+        return exact
+    return next((kind for kind, names in kinds.items() if any(_fits(name, each) for each in names)), "")
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return pattern.endswith("*") and name.startswith(pattern[:-1])
+
+
+def with_stated(classified: Iterable[tuple[str, LogEvent]], kinds: Mapping[str, Any]) -> Iterator[tuple[str, LogEvent]]:
+    """Yield the events with their kinds; what lines state counts only where no known line says more."""
+    known = list(classified)
+    weak = all(_explains_nothing(kind, event) for kind, event in known if event.event != STATED)
+    for kind, event in known:
+        if event.event != STATED:
+            yield kind, event
+        elif weak:
+            yield kind_of_code(event.code, kinds), event
+
+
+def _explains_nothing(kind: str, event: LogEvent) -> bool:
+    """Whether an error beside it may be the reason; so for an exception that no rule is about, and of which no frame is left."""
+    return kind in _EXPLAINS_NOTHING or (kind == "user" and event.event == "traceback" and not event.frames)
+
+
+def is_stated(events: Iterable[LogEvent | None]) -> bool:
+    """Whether errors that lines state are all that shows a failure."""
+    return all(event is not None and event.event == STATED for event in events)

@@ -1,0 +1,165 @@
+"""The closed, public vocabularies of errors: what every program calls them, whatever its log looks like.
+
+A row of a table is ``NAME OTHER_NAME …: text``. A name is an identifier and is looked for as it is; a text is looked for in
+any case, where it stands apart from what surrounds it. What is found is called by the row's first name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from collectors.formats.job_log.vocabularies import communication, cuda, errnos, files, libraries, runtimes
+
+MAX_CHARACTERS = 4096
+_WORD = re.compile(r"[A-Za-z_]\w{0,80}")
+_NAMED_AS_CUDA = re.compile(r"(?:hip|musa|mc|tops)(Error[A-Z]\w*)")
+_OF_XLA = re.compile(r"HIP_ERROR_([A-Z][a-z]\w*)")
+_NUMBER = re.compile(r"\d+")
+_OF_LIBFABRIC = re.compile(r"FI_(E[A-Z]+)")
+_BEFORE = re.compile(
+    r"(?:^|[:=()\[\]>,;]|\b(?:[Ee]rror|[Ee]rrno|failed|failure|status|result|code|with|is|got|returned|"
+    r"CUDA|HIP|NPU|XPU|HPU|MUSA|MLU|TPU)(?: \d{1,4})?)"
+    r"\s{0,3}[\"'`(]?(?:an? |the )?$"
+)
+_BEHIND = re.compile(r"(?:[\"'`]|[.\s]*(?:$|[)\]:;,(|]|- ))")
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """One closed list. ``near``: what its texts stand beside; its names too, where ``are_words``: each is a common word."""
+
+    rows: str
+    near: re.Pattern[str] | None = None
+    are_words: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An error at its place in a line, by its first name."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    phrase: str  # a name as it is, a text in lower case
+    is_name: bool
+    name: str
+    vocabulary: Vocabulary
+
+
+def _near(words: str) -> re.Pattern[str]:
+    return re.compile(rf"(?i){words}")
+
+
+VOCABULARIES = (
+    Vocabulary(
+        cuda.CUDA,
+        _near(
+            r"cu(?:da|blas|dnn|fft|ctx|stream|event|mem|launch|init)|hip|[gnxht]pu|accelerator|nvrtc|musa|"
+            r"resource_exhausted|tried to allocate"
+        ),
+    ),
+    Vocabulary(libraries.MATHEMATICS),
+    Vocabulary(libraries.COMPILERS),
+    Vocabulary(libraries.MANAGEMENT, _near(r"nvml|nvidia")),
+    Vocabulary(communication.NCCL, _near(r"[nr]ccl")),
+    Vocabulary(communication.VERBS, _near(r"ibv?_|\bib\b|verbs|rdma|rocm?e|mlx\d|completion|\bwc\b|\bcq\b|\bqp\b|efa")),
+    Vocabulary(communication.UCX, _near(r"uc[xpts]\b|uc[pts]_")),
+    Vocabulary(communication.LIBFABRIC, _near(r"libfabric|\bofi\b|\bfi_|efa|provider")),
+    Vocabulary(communication.MPI, _near(r"mpi")),
+    Vocabulary(runtimes.HSA),
+    Vocabulary(runtimes.LEVEL_ZERO),
+    Vocabulary(runtimes.SYNAPSE),
+    Vocabulary(runtimes.ASCEND, _near(r"npu|acl|ascend|hccl|runtime_")),
+    Vocabulary(
+        communication.REMOTE_CALLS,
+        are_words=re.compile(
+            r"(?:StatusCode\.|(?i:\bcode|\bstatus(?:_?code)?|rpc error|grpc_status|Error|error)(?:\"|'|\b)\s?[=:]{1,2}\s?[\"']?)$"
+        ),
+    ),
+    Vocabulary(files.DAMAGED),
+    Vocabulary(errnos.ERRNOS),
+)
+
+
+@cache
+def _index() -> dict[str, tuple[_Entry, ...]]:
+    """Return the entries by their first words, in lower case."""
+    found: dict[str, list[_Entry]] = {}
+    for vocabulary in VOCABULARIES:
+        for row in vocabulary.rows.strip().splitlines():
+            names, _, text = row.partition(": ")
+            first, *others = names.split()
+            for name in (first, *others):
+                found.setdefault(name.lower(), []).append(_Entry(name, is_name=True, name=first, vocabulary=vocabulary))
+            if word := _WORD.search(text):
+                phrase = text[word.start() :].lower()
+                found.setdefault(word[0].lower(), []).append(_Entry(phrase, False, first, vocabulary))
+    return {word: tuple(sorted(entries, key=lambda each: -len(each.phrase))) for word, entries in found.items()}
+
+
+def names() -> frozenset[str]:
+    """Return what the rows are called by."""
+    return frozenset(entry.name for entries in _index().values() for entry in entries)
+
+
+def holds_any(text: str) -> bool:
+    """Whether a line holds a name or a text of any list, wherever it stands; its numbers do not matter."""
+    blanked = _NUMBER.sub("0", text)
+    index, lowered = _index(), blanked.lower()
+    for word in _WORD.finditer(blanked):
+        for entry in index.get(_plain(word[0]).lower(), ()):
+            if entry.is_name or lowered.startswith(_NUMBER.sub("0", entry.phrase), word.start()):
+                return True
+    return False
+
+
+def find(text: str) -> Iterator[Found]:
+    """Yield the errors that a line names, each at its place."""
+    text = text[:MAX_CHARACTERS]
+    index, lowered, end = _index(), text.lower(), 0
+    for word in _WORD.finditer(text):
+        if word.start() < end:
+            continue
+        for entry in index.get(_plain(word[0]).lower(), ()):
+            if (reached := _reached(entry, word, text, lowered)) is not None:
+                end = reached
+                yield Found(entry.name, word.start(), end)
+                break
+
+
+def _plain(word: str) -> str:
+    """Return an identifier as its list has it: HIP's as CUDA's, libfabric's as that of the C library."""
+    if "rror" not in word and word[:4] not in {"HIP_", "FI_E"}:
+        return word
+    if named := _OF_XLA.fullmatch(word):
+        word = "hipError" + named[1]
+    if named := _NAMED_AS_CUDA.fullmatch(word):
+        return word if word.lower() in _index() else "cuda" + named[1]
+    if (named := _OF_LIBFABRIC.fullmatch(word)) and word.lower() not in _index():
+        return named[1]
+    return word
+
+
+def _reached(entry: _Entry, word: re.Match[str], text: str, lowered: str) -> int | None:
+    """Return where an entry ends that begins with a word of the line; None where the line does not name it."""
+    of = entry.vocabulary
+    if entry.is_name:
+        if entry.phrase != _plain(word[0]) or (of.are_words and not of.are_words.search(text[: word.start()])):
+            return None
+        return word.end()
+    end = word.start() + len(entry.phrase)
+    if not lowered.startswith(entry.phrase, word.start()) or (of.near and not of.near.search(text)):
+        return None
+    return end if is_apart(text, word.start()) and _BEHIND.match(text, end) else None
+
+
+def is_apart(text: str, start: int) -> bool:
+    """Whether what begins at a place of a line stands apart: behind a sign, or a word for a result."""
+    return _BEFORE.search(text[max(0, start - 40) : start]) is not None
