@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from tests.bench.measure import REPOSITORY, provenance
-from tests.examples.test_rl_job import kill
+from tests.support.rl.journal import kill
 from tests.support.rl_restarts import RlJob, rl_job
 
 Row = dict[str, Any]

@@ -10,9 +10,9 @@ import pytest
 
 from collectors import faulthound_probe
 from collectors.formats.probe_ring import NEWEST_HASHES, parse
-from tests.collectors.test_probe import start
 from tests.support.command_line import faulthound
 from tests.support.needs import needs_torch
+from tests.support.probed_runs import start
 
 STEPS, ODD_STEP = 16, 9  # of the job
 REAL = pytest.mark.system

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from collectors.formats.probe_ring import parse
-from tests.collectors.test_probe import image, start
 from tests.support.needs import needs_torch
+from tests.support.probed_runs import image, start
 
 pytestmark = pytest.mark.system
 

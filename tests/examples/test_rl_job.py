@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.needs import needs_torch
+from tests.support.rl.journal import commits, entries, kill
 from tests.support.served import REPOSITORY, serving
 
 needs_torch("the job cannot be started")
@@ -24,21 +23,6 @@ STEPS, QUESTIONS = 24, 16
 WAITED_SECONDS = 300.0
 
 
-def entries(folder: Path) -> list[dict[str, Any]]:
-    """Return what the controller has accepted so far."""
-    journal = folder / "journal.jsonl"
-    return (
-        [json.loads(line) for line in journal.read_text().splitlines() if line.endswith("}")]
-        if journal.exists()
-        else []
-    )
-
-
-def commits(folder: Path) -> list[dict[str, Any]]:
-    """Return the steps that were committed so far."""
-    return [entry for entry in entries(folder) if "commit" in entry]
-
-
 def wait(holds: Callable[[], bool], launcher: subprocess.Popen[str]) -> None:
     """Wait until something holds, as long as the job runs."""
     deadline = time.monotonic() + WAITED_SECONDS
@@ -46,24 +30,6 @@ def wait(holds: Callable[[], bool], launcher: subprocess.Popen[str]) -> None:
         assert launcher.poll() is None, "the job has ended before"
         assert time.monotonic() < deadline
         time.sleep(0.1)
-
-
-def kill(folder: Path, script: str, environment: str) -> None:
-    """Kill the process of a script that has this variable and belongs to this folder's job."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command, variables = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if (
-                f"/{script}".encode() in command
-                and environment.encode() in variables
-                and str(folder).encode() in variables
-            ):
-                os.kill(int(entry.name), signal.SIGKILL)
-                return
-    raise AssertionError(f"no {script} runs")
 
 
 @pytest.mark.timeout(600)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.test_rl_job import QUESTIONS, commits, entries, kill
 from tests.support.needs import needs_torch
+from tests.support.rl.journal import commits, entries, kill
 from tests.support.rl_restarts import rl_job
 
 needs_torch("the job cannot be started")
 
 pytestmark = [pytest.mark.system, pytest.mark.alone, pytest.mark.slow]
-STEPS = 40
+STEPS, QUESTIONS = 40, 16
 LOSSES = (("rollout", "2"), ("trainer", "1"), ("reward", "0"))
 
 

@@ -121,3 +121,23 @@ def test_the_tests_mirror_the_rooms() -> None:
     ]
 
     assert strange == []
+
+
+def test_what_others_import_is_collected_without_torch() -> None:
+    """A module that is skipped as a whole where torch is missing, as for `make check`, has nothing that another test imports."""
+    modules = {".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path for path in sources("tests")}
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
+    skipped = {
+        name
+        for name, tree in trees.items()
+        if any(isinstance(node, ast.Expr) and ast.unparse(node).startswith("needs_torch(") for node in tree.body)
+    }
+    imported = {
+        node.module
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+
+    assert skipped
+    assert sorted(skipped & imported) == []
