@@ -196,6 +196,10 @@ def _slow() -> Iterator[FaultClass]:
         "slow_worker", by, ("machine",), "evict", "it takes longer for the same work than its peers",
         proof="its own operations take longer than those of every peer with the same work, and the job waits for it",
     )  # fmt: skip
+    yield FaultClass(
+        "slow_reported", by, ("machine",), "probe", "a detector inside the job reports it as slow again and again",
+        advice="its machine is tested, at the latest after the job: the job goes on with it", traits=("supports",),
+    )  # fmt: skip
     yield FaultClass("slow_host", by, ("unknown",), "probe", "its host lets its device wait")
     yield FaultClass(
         "slow_link", by, ("network",), "probe", "transfers between two stages take longer than on other replicas"

@@ -34,6 +34,7 @@ from collectors.formats.text_concerns import (
     SMI,
     STACK,
     STEP,
+    STRAGGLER,
     Concerns,
     is_label,
 )
@@ -115,7 +116,7 @@ class _Reader:
             if (
                 not words
                 and mask & STEP
-                and not mask & (KERNEL | STACK | ATTEMPT)
+                and not mask & (KERNEL | STACK | ATTEMPT | STRAGGLER)
                 and not self.job.lost
                 and "\r" not in text
                 and not is_broken(text, below)
@@ -160,6 +161,8 @@ class _Reader:
             return
         if mask & ATTEMPT and self.attempts.begin_after_failure(number, text, self.late.flush):
             self.job = self.attempts.newest
+        if mask & STRAGGLER:
+            self.job.take_stragglers([(number, text)])
         if mask & STEP and is_broken(text, below):
             self.broken.begin(number, text)
             return

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from collectors.formats.advice import is_advice, is_of_tests
 from collectors.formats.job_log.statements import STATED
-from collectors.records import LogEvent
+from collectors.records import LogEvent, Record, StragglerReports
 
 _BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback", STATED})
 _OF_CHANGES = _BARE_EVENTS | {"evicted", "pod_waits"}
@@ -36,9 +36,11 @@ class ExampleText:
         """Whether the lines in it are what a change to a program is about, or is tested with."""
         return is_of_tests(self._head.decode(errors="replace"))
 
-    def has_as_example(self, event: LogEvent) -> bool:
-        """Whether an event of this text is an example: nothing but its words shows it."""
-        return _is_bare(event, _OF_CHANGES if self.of_tests else _BARE_EVENTS) and self.is_one
+    def has_as_example(self, record: Record) -> bool:
+        """Whether a record of this text is an example: an event that nothing but its words shows, or a detector's reports."""
+        if isinstance(record, LogEvent):
+            return _is_bare(record, _OF_CHANGES if self.of_tests else _BARE_EVENTS) and self.is_one
+        return isinstance(record, StragglerReports) and self.is_one
 
 
 def _is_bare(event: LogEvent, kinds: frozenset[str]) -> bool:

@@ -48,6 +48,7 @@ from collectors.records.record import (
     of_sender,
 )
 from collectors.records.role_states import RoleStanding, RoleState
+from collectors.records.straggler_reports import STRAGGLER_COLUMNS, StragglerReports
 
 AnyRecord = (
     FlightRecorderDump
@@ -66,6 +67,7 @@ AnyRecord = (
     | Steps
     | CollectiveTimings
     | OpTimings
+    | StragglerReports
     | Coverage
     | CommandResult
     | Unread
@@ -85,6 +87,7 @@ __all__ = [
     "RING_COLUMNS",
     "STATES",
     "STEP_COLUMNS",
+    "STRAGGLER_COLUMNS",
     "TIMING_COLUMNS",
     "AnyRecord",
     "CollectiveTimings",
@@ -116,6 +119,7 @@ __all__ = [
     "SocketWait",
     "StackDump",
     "Steps",
+    "StragglerReports",
     "Thread",
     "Unread",
     "column_bytes",

@@ -34,6 +34,7 @@ from collectors.records import (
     Ring,
     Samples,
     Steps,
+    StragglerReports,
 )
 from collectors.records.record import Damaged
 
@@ -48,7 +49,7 @@ LARGEST_COLUMNS_BYTES = (
 )  # of a record with columns, which take what they are: a recorder of 20,000 entries has 3 MB
 ZSTD_LEVEL = 3
 KNOWN_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(AnyRecord))
-_IN_COLUMNS = (FlightRecorderDump, Ring, Steps, CollectiveTimings, OpTimings, Samples)
+_IN_COLUMNS = (FlightRecorderDump, Ring, Steps, CollectiveTimings, OpTimings, Samples, StragglerReports)
 # What a decoder raises for bytes that are no record: RecursionError for nesting, UnicodeDecodeError for a text.
 _NO_RECORD = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
 

@@ -16,12 +16,14 @@ from collectors.records import (
     OWN_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
+    STRAGGLER_COLUMNS,
     TIMING_COLUMNS,
     CollectiveTimings,
     OpTimings,
     Ring,
     Samples,
     Steps,
+    StragglerReports,
 )
 
 _TYPES: Mapping[type, Mapping[str, str]] = {
@@ -29,8 +31,9 @@ _TYPES: Mapping[type, Mapping[str, str]] = {
     Steps: STEP_COLUMNS,
     CollectiveTimings: TIMING_COLUMNS,
     OpTimings: OP_COLUMNS,
+    StragglerReports: STRAGGLER_COLUMNS,
 }
-_TEXTS = ("group", "operation", "phase")
+_TEXTS = ("group", "operation", "phase", "node", "quantity")
 
 
 def values(data: bytes, type_code: str) -> array[Any]:
@@ -53,7 +56,7 @@ def decoded(record: object) -> dict[str, Any] | None:
     """Return the fields that stand for a record's columns, None for a record without such."""
     if isinstance(record, Samples):
         return _readings(record)
-    if isinstance(record, Ring | Steps | CollectiveTimings | OpTimings):
+    if isinstance(record, Ring | Steps | CollectiveTimings | OpTimings | StragglerReports):
         strings = getattr(record, "strings", ())
         found = {"entries": [_entry(row, strings) for row in rows(record.columns, _TYPES[type(record)])]}
         if isinstance(record, Ring):

@@ -54,6 +54,7 @@ _SOURCES = {
     "steps": ("step series", "step series"),
     "collective_timings": ("series of timings", "series of timings"),
     "op_timings": ("trace of a rank", "traces of ranks"),
+    "straggler_reports": ("log with reports of stragglers", "logs with reports of stragglers"),
     "device": ("device", "devices"),
     "device_state": ("device's state", "devices' states"),
     "role_state": ("reading of a role", "readings of roles"),

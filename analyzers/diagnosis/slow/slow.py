@@ -20,11 +20,12 @@ from analyzers.diagnosis.slow.kinds import findings, unmeasured
 from analyzers.diagnosis.slow.op_table import recorded_twice, tabulate
 from analyzers.diagnosis.slow.sampling import sampled
 from analyzers.diagnosis.slow.step_logs import slower_steps
+from analyzers.diagnosis.slow.straggler_claims import reported_stragglers
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import CollectiveTimings, OpTimings, Steps
+from collectors.records import CollectiveTimings, OpTimings, Steps, StragglerReports
 
 MOST_ROWS = 20_000_000
 
@@ -34,8 +35,11 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
     yield from _of_traces(window, topology)
     if window.onset is None or not window.live:  # how long operations took before a job stood still is no reason for it
         yield from _of_communication(window)
+    reported = list(reported_stragglers(window.records_of(StragglerReports), topology))
+    yield from reported
     if not window.live and "op_timings" not in window.kinds:  # of a running job the engine judges them as they come
-        yield from slower_steps(window.records_of(Steps))
+        for found in slower_steps(window.records_of(Steps)):
+            yield replace(found, missing=()) if any(one.suspects for one in reported) else found
 
 
 def _of_communication(window: Window) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -11,7 +12,7 @@ from collectors.formats.job_log import attempts
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.job_log import JobLog
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, StepSeries
-from collectors.records import LogEvent, Record
+from collectors.records import Record
 
 MAX_ATTEMPTS = 64  # of one log; a job that is started again and again is judged by its newest
 
@@ -44,8 +45,8 @@ class AttemptLogs:
         """Whether the job of any attempt goes on with its steps after a line without a stamp."""
         return any(job.runs.goes_on("", number) for job in (*self._earlier, self.newest))
 
-    def records(self, is_example: Callable[[LogEvent], bool]) -> Iterator[Record]:
-        """Yield what each attempt reported, numbered where there are several."""
+    def records(self, is_example: Callable[[Record], bool]) -> Iterator[Record]:
+        """Yield what each attempt reported and the text does not have as an example, numbered where there are several."""
         numbered: list[tuple[int, Record]] = []
         attempt = 0
         for job in (*self._earlier, self.newest):
@@ -56,8 +57,10 @@ class AttemptLogs:
                     continue
                 line = int(event.source.rpartition(":")[2])
                 numbered.append((attempt if line <= before else again, event))
-            own = job.steps.records(self._input.source, job.rank_of)
-            numbered += ((again, msgspec.structs.replace(each, node=each.node or self._input.node)) for each in own)
+            source, node = self._input.source, self._input.node
+            for own in chain(job.steps.records(source, job.rank_of), job.stragglers.records(source)):
+                if not is_example(own):
+                    numbered.append((again, msgspec.structs.replace(own, node=own.node or node)))
             attempt = again + 1
         several = len({number for number, _ in numbered}) > 1
         for number, record in numbered:

@@ -8,6 +8,7 @@ are folded: an error that a loop prints is one event. Files and the logs that an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -24,6 +25,7 @@ from collectors.formats.job_log.statements import STATED
 from collectors.formats.job_log.step_lines import may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
+from collectors.formats.job_log.stragglers import Stragglers, names_stragglers
 from collectors.formats.job_log.streams import Streams
 from collectors.formats.job_log.traceback_events import alone, in_title, may_stand
 from collectors.formats.text_lines import lines
@@ -50,8 +52,8 @@ def read(input: Input) -> Iterator[Record]:
     """Yield the events of a log in the order of its lines, at most MAX_EVENTS, then its steps."""
     log = scan(input)
     yield from log.events()
-    for steps in log.steps.records(input.source, log.rank_of):
-        yield msgspec.structs.replace(steps, node=steps.node or input.node)
+    for record in chain(log.steps.records(input.source, log.rank_of), log.stragglers.records(input.source)):
+        yield msgspec.structs.replace(record, node=record.node or input.node)
     if log.full:
         reason = f"more than {found_events.MAX_EVENTS:,} events: what follows line {log.last_number} was not read; split the log"
         yield Unread(source=input.source, reason=reason, outcome="limit")
@@ -64,6 +66,8 @@ def scan(input: Input, most_steps: int = MAX_STEPS_OF_SERIES) -> JobLog:
         # Nearly all words of trouble are absent from nearly all batches: only those present are looked for in each line.
         whole = "\n".join([text for _, text in batch])
         words = tuple(word for word in log_marks.OF_STATEMENTS if word in whole)
+        if names_stragglers(whole):
+            log.take_stragglers(batch)
         for number, text in batch:
             *before, last = text.split("\r")[-MAX_SEGMENTS:] if "\r" in text else (text,)
             for segment in before:
@@ -112,6 +116,7 @@ class JobLog:
         self.losses = LossColumn()
         self.step_blocks = rl_steps.Blocks()
         self.phases = rl_steps.Phases()
+        self.stragglers = Stragglers()
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.OF_STATEMENTS, before: str = "") -> None:
         """Read one line; ``before``: what a bar wrote on it and wiped off. Without ``words`` it came before what is open."""
@@ -138,6 +143,12 @@ class JobLog:
             self.lost_losses.end(line.stream)
         if words if line.stream in self.open else begins:
             self.streams.take(line, words if trouble else ())
+
+    def take_stragglers(self, numbered: list[tuple[int, str]]) -> None:
+        """Read the lines that report stragglers."""
+        for number, text in numbered:
+            if names_stragglers(text):
+                self.stragglers.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
 
     def events(self) -> list[LogEvent]:
         """Close what is open, give each stream its rank, and return the events by their lines."""

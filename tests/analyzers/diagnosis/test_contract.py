@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -17,6 +18,7 @@ from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict, to_json
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
+from collectors.formats import Input, text_evidence
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     STEP_COLUMNS,
@@ -53,6 +55,7 @@ from tests.support.gray_fleet import GrayFleet, on
 from tests.support.live_records import columns, minute
 from tests.support.op_traces import simulated
 from tests.support.role_readings import GENERATES, scene
+from tests.support.straggler_logs import MegatronJob
 
 NODES = ("gpu-b7", "gpu-a1", "gpu-d4", "gpu-c9")
 
@@ -132,6 +135,11 @@ def _timed() -> Iterator[CollectiveTimings]:
         yield msgspec.structs.replace(record, rank=rank, node=node_of(rank))
 
 
+def _reported() -> Iterator[Record]:
+    text = MegatronJob(ranks=8, slow={5: 1.4}).log().encode()
+    return text_evidence.read(Input("rank0.log", io.BytesIO(text), text))
+
+
 @cache
 def bundles() -> Mapping[str, Bundle]:
     """Jobs of eight ranks on four nodes, with every kind of record among them."""
@@ -161,6 +169,7 @@ def bundles() -> Mapping[str, Bundle]:
         "roles": tuple(scene({("rollout", "3"): {**GENERATES, "still_from": 300.0, "answers": True}})),
         "slow": (*_trace(), _placed()),
         "communication": (*_timed(), _placed()),
+        "stragglers": (*_reported(), _placed()),
         "gray": (*GrayFleet(nodes=4, gpus=4, names=NODES, change=on(1, 2, width=8)).records(), _placed()),
         "ras": (_ras(8, 5), RasPeerDead(source="ras.json", host=node_of(5), pid=105, gpus=(1,)), _placed()),
     }

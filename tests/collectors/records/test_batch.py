@@ -10,6 +10,7 @@ from collectors.records import (
     OP_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
+    STRAGGLER_COLUMNS,
     TIMING_COLUMNS,
     AnyRecord,
     CollectiveTimings,
@@ -28,13 +29,15 @@ from collectors.records import (
     RoleState,
     Samples,
     Steps,
+    StragglerReports,
     block,
 )
 from tests.collectors.records.test_block import one_of_each
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 # A later kind has a batch of its own.
-BATCH, ROLE_STATES, OPERATIONS = (GOLDEN / f"{name}_v1.fhb" for name in ("batch", "role_states", "op_timings"))
+NAMES = ("batch", "role_states", "op_timings", "straggler_reports")
+BATCH, ROLE_STATES, OPERATIONS, STRAGGLERS = (GOLDEN / f"{name}_v1.fhb" for name in NAMES)
 CODES = {"<i8": "q", "<i4": "i", "<i1": "b", "<f8": "d"}
 
 
@@ -83,7 +86,11 @@ def live_records() -> list[Record]:
 
 def test_every_kind_is_in_the_batch() -> None:
     """The batch has a record of each kind there is, so that none can be retyped unnoticed."""
-    kinds = {type(record) for path in (BATCH, ROLE_STATES, OPERATIONS) for record in block.decode(path.read_bytes())}
+    kinds = {
+        type(record)
+        for path in (BATCH, ROLE_STATES, OPERATIONS, STRAGGLERS)
+        for record in block.decode(path.read_bytes())
+    }
 
     assert kinds == set(get_args(AnyRecord))
 
@@ -142,3 +149,19 @@ def operations() -> list[Record]:
 def test_the_first_operations_are_read_forever() -> None:
     """As above, of the kind that traces give."""
     assert block.decode(OPERATIONS.read_bytes()) == operations()
+
+
+def stragglers() -> list[Record]:
+    """What a detector inside a job reported of two ranks."""
+    return [
+        StragglerReports(
+            source="rank0.log", node="gpu-0413", told_by="megatron", world_size=64, sizes={"tp": 8, "pp": 2}, reports=3, listed=4,
+            strings=("seconds", "gpu-0413"), count=2,
+            columns=columns(STRAGGLER_COLUMNS, "report", "at", "rank", "node", "quantity", "value"),
+        ),
+    ]  # fmt: skip
+
+
+def test_the_first_reports_of_stragglers_are_read_forever() -> None:
+    """As above, of the kind that detectors inside a job give."""
+    assert block.decode(STRAGGLERS.read_bytes()) == stragglers()
