@@ -2,7 +2,8 @@
 
 ``Pool`` forks children of the warmed parent, which a program with threads must not do. Each child works on one chunk of
 files at a time and sends back blocks of bytes. A child that dies or takes too long costs the file at hand, which it had
-named in memory shared with its parent; the chunk is then done again without that file. ``run`` starts a program anew.
+named in memory shared with its parent; the chunk is then done again without that file. What counts is the processor's time,
+for a busy machine is no fault of a file; one that sleeps is given much longer.
 Nothing that a child sends is unpickled (docs/decisions/0022).
 """
 
@@ -16,26 +17,25 @@ import os
 import selectors
 import signal
 import struct
-import subprocess
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import msgspec
 
+from collectors.files.patience import RUNS, turn
+
 LENGTH = struct.Struct("<Q")
-SHARED = struct.Struct("<ddI")  # since when, seconds allowed, length of the name
+SHARED = struct.Struct("<dddI")  # since when, processor seconds used then, seconds allowed, length of the name
+SINCE = struct.Struct("<dd")
 COUNT = struct.Struct("<Q")  # at the end of the shared memory: how many bytes of the chunk were read
 SHARED_BYTES = 8192
 MAX_DEATHS = 64  # in one call: a folder made of bombs is given up
 PIPE_BYTES = 1 << 20
 POLL_SECONDS = 0.2
-MAX_OUTPUT_BYTES = 16 << 20
-MAX_ERROR_BYTES = 64 << 10
-DYING_SECONDS = 1.0
-DYING_POLL_SECONDS = 0.002
+SLEEPING_TIMES = 6.0  # so many times its bound of processor time a child may wait, as for a slow file system
 
 Skip = dict[str, str]
 """Sources to pass over, and why."""
@@ -58,96 +58,13 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What became of a program; ``code`` None: it did not end in time, or wrote more than it may."""
+class AtHand:
+    """A file: since when nothing came of it, what its process had used of the processor by then, and may use; 0: no file."""
 
-    output: bytes
-    error: str
-    code: int | None
-    cpu_seconds: float
-    stuck: subprocess.Popen[bytes] | None = None  # it was killed and still has not ended
-
-
-def run(
-    command: list[str],
-    seconds: float,
-    *,
-    input: bytes = b"",
-    max_output_bytes: int = MAX_OUTPUT_BYTES,
-    environment: Mapping[str, str] | None = None,
-) -> Ran:
-    """Run a program to its end, its time or its bound of output; raise OSError where it cannot be started."""
-    stdin = subprocess.PIPE if input else subprocess.DEVNULL
-    child = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-    assert child.stdout is not None
-    assert child.stderr is not None
-    with child.stdout as stdout, child.stderr as stderr:
-        output, error = bytearray(), bytearray()
-        bounds = {stdout.fileno(): (output, max_output_bytes), stderr.fileno(): (error, MAX_ERROR_BYTES)}
-        ended = _exchange(child, input, bounds, time.monotonic() + seconds)
-        if not ended:
-            child.kill()
-        cpu_seconds = _reap(child)
-    words = " ".join(bytes(error).decode("utf-8", "replace").split("Stack backtrace:", 1)[0].split())
-    stuck = child if cpu_seconds is None else None
-    return Ran(bytes(output), words, child.returncode if ended else None, cpu_seconds or 0.0, stuck)
-
-
-def _exchange(
-    child: subprocess.Popen[bytes], input: bytes, bounds: dict[int, tuple[bytearray, int]], until: float
-) -> bool:
-    """Write the input and read both outputs to their ends; return False where time or a bound was reached before."""
-    left = memoryview(input)
-    with selectors.DefaultSelector() as selector:
-        for descriptor in bounds:
-            selector.register(descriptor, selectors.EVENT_READ)
-        if child.stdin is not None:
-            os.set_blocking(child.stdin.fileno(), False)
-            selector.register(child.stdin, selectors.EVENT_WRITE)
-        while selector.get_map():
-            seconds = until - time.monotonic()
-            ready = selector.select(seconds) if seconds > 0 else []
-            if not ready:
-                return False
-            for key, _ in ready:
-                if key.fileobj is child.stdin:
-                    left = _written(key.fd, left)
-                    if not left:
-                        selector.unregister(child.stdin)
-                        child.stdin.close()
-                    continue
-                buffer, most = bounds[key.fd]
-                data = os.read(key.fd, 1 << 16)
-                buffer += data
-                if len(buffer) > most:
-                    return False
-                if not data:
-                    selector.unregister(key.fd)
-    return True
-
-
-def _written(descriptor: int, data: memoryview) -> memoryview:
-    """Return what is left to write; nothing, where the other end is closed."""
-    try:
-        return data[os.write(descriptor, data) :]
-    except BrokenPipeError:
-        return data[:0]
-
-
-def _reap(child: subprocess.Popen[bytes]) -> float | None:
-    """Return the CPU seconds that a child has used, None where it does not end even when killed."""
-    if child.stdin is not None:
-        with contextlib.suppress(OSError):
-            child.stdin.close()
-    until = time.monotonic() + DYING_SECONDS
-    while time.monotonic() < until:
-        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-        if pid:
-            child.returncode = os.waitstatus_to_exitcode(status)  # else its Popen would wait for it again
-            return usage.ru_utime + usage.ru_stime
-        time.sleep(DYING_POLL_SECONDS)
-    child.kill()
-    return None
+    source: str
+    since: float
+    used_seconds: float
+    allowed_seconds: float
 
 
 class Watch:
@@ -155,14 +72,12 @@ class Watch:
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, SHARED_BYTES)
-        self._allowed = 0.0
 
     def begin(self, source: str, seconds_allowed: float) -> None:
-        """Note which file is being read from now on, and how long that may take."""
+        """Note which file is being read from now on, and how much of the processor's time that may take."""
         name = source.encode(errors="replace")[: SHARED_BYTES - SHARED.size - COUNT.size]
-        self._allowed = seconds_allowed
         self._shared[SHARED.size : SHARED.size + len(name)] = name
-        self._shared[: SHARED.size] = SHARED.pack(time.monotonic(), seconds_allowed, len(name))
+        self._shared[: SHARED.size] = SHARED.pack(time.monotonic(), time.process_time(), seconds_allowed, len(name))
 
     def moved(self, count: int) -> None:
         """Note how many bytes of the chunk were read so far."""
@@ -174,17 +89,17 @@ class Watch:
 
     def alive(self) -> None:
         """Note that a block was sent: the deadline starts again."""
-        self._shared[:8] = struct.pack("<d", time.monotonic())
+        self._shared[: SINCE.size] = SINCE.pack(time.monotonic(), time.process_time())
 
     def end(self) -> None:
         """Note that no file is being read."""
-        self._shared[: SHARED.size] = SHARED.pack(0.0, 0.0, 0)
+        self._shared[: SHARED.size] = SHARED.pack(0.0, 0.0, 0.0, 0)
 
-    def at_hand(self) -> tuple[str, float, float]:
-        """Return the file at hand, since when nothing came of it, and the seconds it may take; 0: no file."""
-        since, allowed, length = SHARED.unpack(self._shared[: SHARED.size])
+    def at_hand(self) -> AtHand:
+        """Return the file at hand."""
+        since, used, allowed, length = SHARED.unpack(self._shared[: SHARED.size])
         name = self._shared[SHARED.size : SHARED.size + length].decode(errors="replace")
-        return name, since, allowed
+        return AtHand(name, since, used, allowed)
 
 
 Work = Callable[[int, Skip, Watch], Iterator[bytes]]
@@ -201,16 +116,29 @@ class _Child:
     chunk: int | None = None
     since: float = 0.0
     waited_seconds: float = 0.0
-    late: bool = False
+    used_seconds: float = 0.0  # when it was looked at last
+    late: str = ""  # why it was ended
 
     def wait(self, seconds: float) -> None:
-        """Count the time that this child gave nothing, and end it once that is more than its file may take."""
-        _, since, allowed = self.watch.at_hand()
-        self.waited_seconds = self.waited_seconds + seconds if since == self.since else 0.0
-        self.since = since
-        if allowed and self.waited_seconds > allowed and not self.late:
-            self.late = True
+        """Count the time that this child gave nothing, and end it once its file has had more than it may take."""
+        at_hand = self.watch.at_hand()
+        self.waited_seconds = self.waited_seconds + seconds if at_hand.since == self.since else 0.0
+        self.since = at_hand.since
+        if not at_hand.allowed_seconds or self.waited_seconds <= at_hand.allowed_seconds or self.late:
+            return
+        if late := self._late(at_hand):
+            self.late = late
             os.kill(self.pid, signal.SIGKILL)
+
+    def _late(self, at_hand: AtHand) -> str:
+        state, used = turn(self.pid)
+        still, self.used_seconds = used == self.used_seconds, used
+        if used - at_hand.used_seconds > at_hand.allowed_seconds:
+            return f"reading it took more than {at_hand.allowed_seconds:.0f} s of the processor"
+        sleeping_seconds = SLEEPING_TIMES * at_hand.allowed_seconds
+        if still and state not in RUNS and self.waited_seconds > sleeping_seconds:
+            return f"reading it took more than {sleeping_seconds:.0f} s, and did nothing"
+        return ""
 
     def give(self, chunk: int, skip: Skip) -> None:
         self.chunk = chunk
@@ -302,9 +230,8 @@ class Pool:
         self, child: _Child, chunk: int, status: int, blocks: dict[int, list[bytes]], done: set[int], waiting: list[int]
     ) -> None:
         """Read the chunk again without the file that was at hand, unless there is none to blame or there are too many."""
-        source, _, allowed = child.watch.at_hand()
-        late = f"reading it took more than {allowed:.0f} s"
-        reason = late if child.late else f"reading it ended its process with {how_ended(status)}"
+        source = child.watch.at_hand().source
+        reason = child.late or f"reading it ended its process with {how_ended(status)}"
         self.deaths += 1
         skip = self.skips.setdefault(chunk, {})
         if not source or source in skip or self.deaths > MAX_DEATHS:

@@ -35,7 +35,7 @@ class Limits:
     child_bytes: int = (
         192 << 20
     )  # address space that reading a small file may add to a child process; more for a large one
-    seconds_per_file: float = 60.0  # of wall time without a record, and one second more for each MiB
+    seconds_per_file: float = 60.0  # of the processor without a record, and one second more for each MiB
 
 
 class Exceeded(Exception):

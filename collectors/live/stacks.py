@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from collectors.files import sandbox
+from collectors.files import programs
 from collectors.files.apart import Apart, ParsingFailed
 from collectors.files.process_stat import Stat
 from collectors.live import NothingToCollect, Request, Yielded, collector
@@ -187,13 +187,15 @@ class Stacks:
             return _Dump(target, at, problem=f"the {ANSWER_SECONDS:.0f} s of an answer were over", outcome="limit")
         mode = "--native" if native else "--nonblocking"
         try:
-            ran = sandbox.run([self._program, "dump", "--json", mode, "--pid", str(target.pid)], seconds)
+            ran = programs.run([self._program, "dump", "--json", mode, "--pid", str(target.pid)], seconds)
         except OSError as error:
             return _Dump(target, at, problem=f"{self._program} cannot be started: {error.strerror}", outcome="refused")
         if ran.stuck is not None:
             self._stuck.append(ran.stuck)
         if ran.code is None:
-            reason = f"py-spy did not end within {seconds:.0f} s, or wrote more than {sandbox.MAX_OUTPUT_BYTES:,} bytes"
+            reason = (
+                f"py-spy did not end within {seconds:.0f} s, or wrote more than {programs.MAX_OUTPUT_BYTES:,} bytes"
+            )
             return _Dump(target, at, problem=reason, outcome="limit", cpu_seconds=ran.cpu_seconds)
         if ran.code == 0 and ran.output:
             return _Dump(target, at, ran.output, cpu_seconds=ran.cpu_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 
-from collectors.files import sandbox
+from collectors.files import programs
 from collectors.live.sources.reporting import Number
 
 CHRONY_SECONDS = 2.0  # chronyc answers from memory
@@ -58,7 +58,7 @@ def by_chrony(program: str) -> dict[str, Number | None]:
     if found is None:
         return {}
     try:
-        output = sandbox.run([found, "-c", "-n", "tracking"], CHRONY_SECONDS, max_output_bytes=4096).output
+        output = programs.run([found, "-c", "-n", "tracking"], CHRONY_SECONDS, max_output_bytes=4096).output
         words = output.decode(errors="replace").strip().split(",")
         offset, delay, dispersion = float(words[4]), float(words[10]), float(words[11])
     except (OSError, ValueError, IndexError):

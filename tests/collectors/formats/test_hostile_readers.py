@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from collectors.files import sandbox
 from collectors.files.opening import Limits
 from collectors.files.reading import read_paths
 from collectors.formats import Input, Sniff, _formats, reader
@@ -48,6 +49,8 @@ def trapped() -> Iterator[None]:
             bytearray(1 << 40)
         if way == "trap:sleep":
             time.sleep(600)
+        if way == "trap:wait":
+            time.sleep(1.5)
         if way == "trap:surrogate":
             yield Unread(source=input.source, reason="\ud800")
 
@@ -59,8 +62,8 @@ REASONS = {
     "raise": "the 00_trap reader failed: ZeroDivisionError: on purpose",
     "kill": "reading it ended its process with SIGKILL (out of memory?)",
     "exit": "reading it ended its process with exit code 7",
-    "memory": ("reading it needs more memory than a file may", "reading it took more than 10 s"),  # on a busy machine
-    "sleep": "reading it took more than 10 s",
+    "memory": "reading it needs more memory than a file may",
+    "sleep": "reading it took more than 4 s, and did nothing",
     "surrogate": "a Unread cannot be written",
 }
 
@@ -68,8 +71,9 @@ REASONS = {
 @pytest.mark.system
 @pytest.mark.usefixtures("trapped")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_reader_that_dies_costs_its_own_file(tmp_path: Path, workers: int) -> None:
+def test_a_reader_that_dies_costs_its_own_file(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exception, kill, exit, memory, time: each costs the file it came from, and the twenty beside them are read in order."""
+    monkeypatch.setattr(sandbox, "SLEEPING_TIMES", 2.0)
     for number in range(20):
         (tmp_path / f"{number:02}_rank{number}").write_bytes(GOOD)
     for number, way in enumerate(REASONS):
@@ -77,7 +81,7 @@ def test_a_reader_that_dies_costs_its_own_file(tmp_path: Path, workers: int) -> 
     done: list[tuple[int, int]] = []
     records = list(
         read_paths(
-            [tmp_path], limits=Limits(seconds_per_file=10.0), workers=workers, progress=lambda *at: done.append(at)
+            [tmp_path], limits=Limits(seconds_per_file=2.0), workers=workers, progress=lambda *at: done.append(at)
         )
     )
     assert [record.rank for record in records if isinstance(record, FlightRecorderDump)] == list(range(20))
@@ -88,6 +92,15 @@ def test_a_reader_that_dies_costs_its_own_file(tmp_path: Path, workers: int) -> 
         assert said[-1].startswith(reason)
     assert done[-1] == (1, 1)
     assert done == sorted(done)
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("trapped")
+def test_a_reader_that_does_not_get_the_processor_is_waited_for(tmp_path: Path) -> None:
+    """It takes five times its bound by the clock, and next to nothing of the processor: its file is read."""
+    (tmp_path / "0_trap_wait").write_bytes(b"trap:wait")
+    records = list(read_paths([tmp_path], limits=Limits(seconds_per_file=0.3)))
+    assert [record.reason for record in records if isinstance(record, Unread)] == ["before the trap"]
 
 
 @pytest.mark.usefixtures("trapped")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.files import sandbox
+from collectors.files import programs
 from collectors.live import NothingToCollect, Request
 from collectors.live.sources.host import Host, Roots
 from collectors.live.stacks import CHILD_EVERY_SECONDS, MOST_STUCK, RANK_EVERY_SECONDS, SAVED_SECONDS, Stacks, program
@@ -207,12 +207,12 @@ def test_looks_are_earned(tmp_path: Path, ranks: Ranks) -> None:
 def test_a_pyspy_that_hangs_or_floods_is_ended(tmp_path: Path) -> None:
     """Its time and its output are bounded, what it started is not waited for, and its CPU time is counted."""
     began_at = time.monotonic()
-    ran = sandbox.run([script(tmp_path / "hang", "exec sleep 60")], 0.3)
+    ran = programs.run([script(tmp_path / "hang", "exec sleep 60")], 0.3)
     assert (ran.code, ran.stuck) == (None, None)
     assert in_time(time.monotonic() - began_at, 2.0)
-    ran = sandbox.run([script(tmp_path / "flood", "exec cat /dev/zero")], 10.0)
+    ran = programs.run([script(tmp_path / "flood", "exec cat /dev/zero")], 10.0)
     assert ran.code is None
-    assert sandbox.MAX_OUTPUT_BYTES < len(ran.output) < sandbox.MAX_OUTPUT_BYTES + (1 << 20)
+    assert programs.MAX_OUTPUT_BYTES < len(ran.output) < programs.MAX_OUTPUT_BYTES + (1 << 20)
     assert ran.cpu_seconds > 0.0
     assert in_time(ran.cpu_seconds, 10.0)
 
