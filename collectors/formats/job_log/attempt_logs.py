@@ -58,9 +58,9 @@ class AttemptLogs:
                 line = int(event.source.rpartition(":")[2])
                 numbered.append((attempt if line <= before else again, event))
             source, node = self._input.source, self._input.node
-            for own in chain(job.steps.records(source, job.rank_of), job.stragglers.records(source)):
-                if not is_example(own):
-                    numbered.append((again, msgspec.structs.replace(own, node=own.node or node)))
+            own = chain(job.steps.records(source, job.rank_of), job.stragglers.records(source))
+            real = (record for record in own if not is_example(record))
+            numbered += ((again, msgspec.structs.replace(each, node=each.node or node)) for each in real)
             attempt = again + 1
         several = len({number for number, _ in numbered}) > 1
         for number, record in numbered:
