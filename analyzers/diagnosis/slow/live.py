@@ -2,6 +2,7 @@
 
     one stands apart     a reading of one rank, node or GPU rose with the steps, and of none of its peers: it is named
     all alike            every rank of several machines takes longer for its own work: no machine
+    its links            round trips to and from one node became longer, and not between the others: its network
     between them         no rank takes longer for its own work: they wait for one another's messages
     not decided          all else
 
@@ -18,7 +19,7 @@ from dataclasses import replace
 from analyzers.diagnosis.slow.claim import FEWEST_PEERS, finding
 from analyzers.diagnosis.stacks.stacks import VOTING_ROUNDS, fail_slow
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Evidence, Finding, Kind, Suspect
+from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.frames import FrameRules
 from analyzers.model.ranges import ranges
 from analyzers.model.slow_look import Apart, Measure, SlowLook
@@ -28,6 +29,8 @@ from analyzers.model.window import Window
 from collectors.records import StackDump
 
 SURE, LIKELY = 0.8, 0.6
+NETWORK: Cause = "network"
+UNKNOWN: Cause = "unknown"
 AT_ONCE_SECONDS = 2.5  # stacks of one look: an answer holds two, three seconds apart
 MOST_OF_RANKS = 0.75  # that a look must show
 FEWEST_HINTS = 3  # looks in which one rank alone kept the others waiting
@@ -46,6 +49,7 @@ ALIKE = (
     "time that the data loader takes, and a trace of torch.profiler would show it"
 )
 BESIDE = "whether its machine holds it up, or something that runs beside it"
+LINKS = "which of its ports and cables it is, or its switch: their error counters, and a bandwidth test of the node"
 ONE_MACHINE = "whether it is their one machine, the code or the data: the same job on another machine would show it"
 PERCENT = frozenset({"stopped", "stuck", "throttled", "waiting_cpu", "waiting_io", "waiting_memory", "gpu_slowed"})
 WORDS = {
@@ -58,6 +62,7 @@ WORDS = {
     "waiting_cpu": "had tasks that waited for a processor for {since} of the time, {before} before",
     "waiting_io": "had tasks that waited for a disk for {since} of the time, {before} before",
     "waiting_memory": "had tasks that waited for memory for {since} of the time, {before} before",
+    "round_trip": "has round trips of {since} and more on its connections to the job's other nodes, {before} before",
     "gpu_slowed": "had its clocks lowered for heat or by its board in {since} of its readings, {before} before",
 }
 STRENGTHS = {"stopped": SURE, "throttled": SURE, "gpu_slowed": SURE, "own": SURE}
@@ -70,8 +75,10 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
     apart = [*_apart(slow, topology)]
     beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _tells(one)), *hints)
     if apart and _agree([one for _, one in apart]):
+        network = all(measure.name == "round_trip" for measure, _ in apart)
+        fault_class, cause, missing = ("slow_path", NETWORK, LINKS) if network else ("slow_rank", UNKNOWN, BESIDE)
         made = finding(
-            "slow_rank", "slow", "unknown", _suspect(apart), evidence=beside, onset=slow.since, missing=(BESIDE,)
+            fault_class, "slow", cause, _suspect(apart), evidence=beside, onset=slow.since, missing=(missing,)
         )
         yield replace(made, first_symptom=shown[0], scope=frozenset(topology.ranks))
     elif apart:
@@ -168,6 +175,8 @@ def _filled(name: str, before: float, since: float) -> str:
 def _value(name: str, value: float) -> str:
     if name in PERCENT:
         return f"{100 * value:.0f} %"
+    if name == "round_trip":
+        return f"{1000 * value:.3g} ms"
     return f"{value:.3g} s" if name in {"cpu", "own"} else f"{value:.2g}"
 
 

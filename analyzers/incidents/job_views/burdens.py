@@ -8,6 +8,7 @@
     stolen       node    processors that the hypervisor gave to others
     waiting_…    node    time in which tasks waited for a processor, memory or a disk (PSI)
     gpu_slowed   device  readings with clocks lowered for heat or by the board
+    round_trip   node    round trips of its connections to the job's other nodes (``connections``)
 
 In synchronous training all ranks' steps become longer alike, so that none of this is read from the steps. What was read of
 fewer than three, or not before the slowdown, is unmeasured.
@@ -15,21 +16,20 @@ fewer than three, or not before the slowdown, is unmeasured.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.incidents.job_views.connections import Connections
+from analyzers.incidents.job_views.minutes import MINUTE_SECONDS, Minutes
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.model.slow_look import Apart, Measure, Of
 from collectors.records import NOT_READ, OWN_COLUMNS, Device, ProcessState, Ring, Samples
 
 MOST_SUBJECTS = 4_096  # of one measure
 MOST_GROUPS = 128  # of one node
-MINUTES = 16
-MINUTE_SECONDS = 60.0
 BEFORE_MINUTES = 10
 APART_SECONDS = 45.0  # between two readings of a counter; over a longer span nothing is known of it
 FEWEST = 3
@@ -60,54 +60,13 @@ KINDS: dict[str, Kind] = {
     "waiting_memory": Kind("node", 0.1),
     "gpu_slowed": Kind("device", 0.5, 0.1),
 }
+ROUND_TRIP = Kind("node", 0.003)
 PART_OF_STEP = 0.5
 _COUNTED = {
     "cpu": {"steal_ticks_total": ("stolen", 0.01)}, "cgroup": {"throttled_us_total": ("throttled", 1e-6)},
     "pressure": {"some_us_total": ("waiting", 1e-6)},
 }  # fmt: skip
 """Scope of samples → metric → measure, and what a unit of the counter is in seconds."""
-
-
-class Minutes:
-    """One measure of many subjects: sums and what they are divided by, of each of the newest minutes."""
-
-    __slots__ = ("_minutes", "_sums", "_weights", "subjects")
-
-    def __init__(self, subjects: dict[tuple[str, int], int]) -> None:
-        """``subjects``: a name, or a node and a rank, → its row; measures of the same subjects share it."""
-        self.subjects = subjects
-        self._sums, self._weights, self._minutes = array("f"), array("f"), array("q")
-
-    def add(self, row: int, at: float, value: float, weight: float) -> None:
-        """Add a reading to a row."""
-        minute = int(at // MINUTE_SECONDS)
-        place = row * MINUTES + minute % MINUTES
-        if place >= len(self._minutes):
-            more = (row + 1) * MINUTES - len(self._minutes)
-            self._minutes.extend([-1] * more)
-            self._sums.extend([0.0] * more)
-            self._weights.extend([0.0] * more)
-        known = self._minutes[place]
-        if known == minute:
-            self._sums[place] += value
-            self._weights[place] += weight
-        elif known < minute:
-            self._minutes[place], self._sums[place], self._weights[place] = minute, value, weight
-
-    def means(self, begin: float, end: float, without: Sequence[tuple[float, float]] = ()) -> NDArray[np.float64]:
-        """Return each subject's mean over the whole minutes of a span; NaN: not read. ``without``: spans that do not count."""
-        first, last = -int(-begin // MINUTE_SECONDS), int(end // MINUTE_SECONDS)
-        minutes = np.array(self._minutes).reshape(-1, MINUTES)
-        chosen = (minutes >= first) & (minutes < last)
-        for since, until in without:
-            chosen &= (minutes + 1 <= since // MINUTE_SECONDS) | (minutes > until // MINUTE_SECONDS)
-        sums, weights = (
-            np.where(chosen, np.array(one, np.float64).reshape(-1, MINUTES), 0.0).sum(axis=1)
-            for one in (self._sums, self._weights)
-        )
-        found = np.full(len(self.subjects), np.nan)
-        found[: len(sums)] = np.where(weights > 0, sums / np.where(weights > 0, weights, 1.0), np.nan)
-        return found
 
 
 class Burdens:
@@ -120,6 +79,7 @@ class Burdens:
         self._timed: dict[int, int] = {}  # rank → when the newest step ended of which the own time was read, ns
         self._spent: dict[int, tuple[float, float]] = {}  # rank → when its processor time was read, and how much it was
         self._counters: dict[tuple[str, str, str], tuple[float, float]] = {}  # node, device, metric → when, value
+        self._connections = Connections()
         self._has_gpus = False
         self._limited: dict[str, dict[str, frozenset[int]]] = {}  # node → control group → its ranks
         self._here: dict[str, dict[int, int]] = {}  # node → rank → row
@@ -160,6 +120,12 @@ class Burdens:
         count = float(new.sum())
         self._minutes["own"].add(place, at, float(np.median(columns["own_seconds"][new])) * count, count)
         self._steps.add(place, at, float(np.median(columns["seconds"][new])) * count, count)
+
+    def connections(self, samples: Samples, node: NodeView, received_at: float) -> None:
+        """Take the newest reading of a node's connections."""
+        ticks = np.frombuffer(samples.ticks, "<f8", len(samples.ticks) // 8)
+        if len(ticks):
+            self._connections.take(samples, node.node, node.here(float(ticks[-1]), received_at))
 
     def own_work(
         self, since: float, now: float, minutes: int, earlier: Sequence[tuple[float, float]]
@@ -207,10 +173,10 @@ class Burdens:
         """
         for name, kind in KINDS.items():
             minutes = self._minutes[name]
-            if not minutes.subjects or (name == "cpu" and self._has_gpus):
+            if not self._rows[kind.of] or (name == "cpu" and self._has_gpus):
                 continue  # who waits for a GPU, or for others' GPUs, spins: that is no work of its own
             # A minute that the slowdown began in is of neither.
-            before = minutes.means(since - BEFORE_MINUTES * MINUTE_SECONDS, since - MINUTE_SECONDS / 6, earlier)
+            before = minutes.means(*_before(since), earlier)
             after = minutes.means(since, now)
             least = kind.least
             if least is None:
@@ -219,7 +185,11 @@ class Burdens:
                     before, after = before * before_seconds, after * seconds
             known = np.isfinite(before) & np.isfinite(after)
             if known.any():
-                yield _measure(name, kind, list(minutes.subjects), known, before, after, least)
+                yield _measure(name, kind, list(self._rows[kind.of]), known, before, after, least)
+        nodes, before, after = self._connections.compare(_before(since), (since, now), earlier)
+        if nodes:
+            known = np.ones(len(nodes), np.bool_)
+            yield _measure("round_trip", ROUND_TRIP, nodes, known, before, after, ROUND_TRIP.least or 0.0)
 
     def _row(self, of: Of, name: str, number: int = -1) -> int | None:
         rows, subject = self._rows[of], (name, number)
@@ -261,6 +231,10 @@ class Burdens:
         for rank, row in self._here.get(node.node, {}).items():
             if rank in inside or rank not in limited:
                 self._minutes["throttled"].add(row, at, gained if rank in inside else 0.0, lasted)
+
+
+def _before(since: float) -> tuple[float, float]:
+    return since - BEFORE_MINUTES * MINUTE_SECONDS, since - MINUTE_SECONDS / 6
 
 
 def _measure(

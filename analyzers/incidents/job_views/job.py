@@ -242,6 +242,8 @@ class JobView:
         elif isinstance(record, Samples):
             if record.scope in SCOPES:
                 self.traffic.take(record, node, at, self.processes.pids.get(node.node, ()))
+                if record.scope == "socket":
+                    self.burdens.connections(record, node, at)
             else:
                 self.witnesses.sample(record, node, at)
                 self.burdens.sample(record, node, at)

@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from analyzers.incidents.job_views.burdens import BEFORE_MINUTES, FEWEST, MINUTE_SECONDS, OTHERS_SHARE, Burdens
+from analyzers.incidents.job_views.burdens import BEFORE_MINUTES, FEWEST, OTHERS_SHARE, Burdens
 from analyzers.incidents.job_views.medians import median
+from analyzers.incidents.job_views.minutes import MINUTE_SECONDS
 from analyzers.incidents.job_views.progress import Progress
 
 NEWEST_MINUTES = 3

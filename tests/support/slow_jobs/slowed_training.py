@@ -22,7 +22,7 @@ STAGES, MICROBATCHES, THREADS = 4, 4, 3
 COMPUTE_SECONDS = {"ddp": 0.18, "pipeline": 0.04}  # of a step, or of one microbatch one way
 BUSY_SECONDS = 0.003
 BATCH_BYTES = 1 << 16
-WIDTH = 32
+WIDTH = int(os.environ.get("WIDTH", "32"))
 
 
 class Work:
