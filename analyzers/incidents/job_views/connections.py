@@ -8,6 +8,7 @@ newer round trip.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,13 +66,15 @@ class Connections:
     def compare(
         self, before: tuple[float, float], since: tuple[float, float], earlier: Sequence[tuple[float, float]]
     ) -> tuple[list[tuple[str, int]], NDArray[np.float64], NDArray[np.float64]]:
-        """Return nodes, and their round trips in two spans, in seconds: of each node those of the pair that rose least."""
-        least: dict[str, tuple[float, float]] = {}
-        for pair, (first, last) in self._pairs(before, since, earlier).items():
-            for node in pair:
-                known = least.get(node)
-                if known is None or last - first < known[1] - known[0]:
-                    least[node] = (first, last)
+        """Return nodes, and their round trips in two spans, in seconds: of each node those of the pair that rose least.
+
+        A node of which one pair is known is left out: which of its two ends a long round trip is of does not show.
+        """
+        of: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for pair, trips in self._pairs(before, since, earlier).items():
+            for node in sorted(pair):
+                of[node].append(trips)
+        least = {node: min(pairs, key=_rise) for node, pairs in of.items() if len(pairs) > 1}
         values = np.array(list(least.values())).reshape(-1, 2)
         return [(node, -1) for node in least], values[:, 0], values[:, 1]
 
@@ -85,5 +88,9 @@ class Connections:
             pair = frozenset((self._nodes.get(local, ""), self._nodes.get(remote, "")))
             if len(pair) == 2 and "" not in pair and np.isfinite(first[row]) and np.isfinite(last[row]):
                 one = (float(first[row]), float(last[row]))
-                found[pair] = max(found.get(pair, one), one, key=lambda two: two[1] - two[0])
+                found[pair] = max(found.get(pair, one), one, key=_rise)
         return found
+
+
+def _rise(trips: tuple[float, float]) -> float:
+    return trips[1] - trips[0]

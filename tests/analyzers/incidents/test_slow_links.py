@@ -93,3 +93,18 @@ def test_an_address_of_two_nodes_is_of_none() -> None:
 
     for verdict in verdicts(shared, nodes=4):
         assert named(verdict) == []
+
+
+@pytest.mark.parametrize("taken", range(4))
+def test_a_node_that_takes_anothers_address_has_none_named(taken: int) -> None:
+    """Node 0 lies: long round trips of its own to node 1, and readings as if another's address were its own."""
+    read = connections(lambda a, b, at: 40.0 if {a, b} == {0, 1} and at >= BEGAN else 0.3, ring)
+    false = connections(lambda _a, _b, at: 40.0 if at >= BEGAN else 0.3, ring)
+
+    def lying(at: float, node: int) -> Iterator[Record]:
+        yield from read(at, node)
+        if node == 0:
+            yield from false(at, taken)
+
+    for verdict in verdicts(lying, nodes=4):
+        assert [one for one in named(verdict) if one != ("node", "n0")] == []
