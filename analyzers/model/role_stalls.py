@@ -233,19 +233,20 @@ class _Search(Look):
     def _works_on(self, one: Instance, seconds: float) -> bool:
         count = one.tokens or one.steps
         moved = count is not None and count.moved and self.fresh(count.seen_at)
-        return moved and not self.waits.active(one) and self._rests(one) < max(60.0, 0.5 * seconds)
+        return moved and self._rests(one) < max(60.0, 0.5 * seconds)
 
     def _slower(self, one: Instance, speeds: Mapping[Seat, Speed], seconds: float) -> Stall | None:
         since, own = self.now - seconds, speed_of(one, self.now - seconds, least=0)
         if own is None or not self._works_on(one, seconds):
             return None
-        waited = 0.1 * bool(self.waits.behind.get(one.seat))
+        waited, waits = 0.1 * bool(self.waits.behind.get(one.seat)), self.waits.active(one)
         compared = one.tokens is not None and not one.tokens.is_coarse and own.busy >= MOST_OF
+        compared = compared and (own.work is not None or not waits)  # a wait is no work of its own
         most = self._least_of_peers(one, own, speeds) if compared else 0.0
         if most:
             why = f"it does {most / max(own.a_request, 1e-9):.1f} times less a request than any peer with as many"
             return self.stall("role_slow", one, since, 0.6 + waited, why)
-        if one.piled_since is None or one.piled_since > since:
+        if waits or one.piled_since is None or one.piled_since > since:
             return None
         # With requests that wait it does all that it can: others that do more have fewer, and so had it itself.
         peers = (other for other in self.waits.of_role(one.role) if other.piled_since is None)

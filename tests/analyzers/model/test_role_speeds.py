@@ -14,21 +14,30 @@ TAIL = (300.0, 450.0)  # one call of a tool
 
 
 def rollout(
-    number: int, question: float = 1.0, tail: tuple[float, float] = (END, END), *, states_work: bool = True
+    number: int,
+    question: float = 1.0,
+    tail: tuple[float, float] = (END, END),
+    *,
+    states_work: bool = True,
+    calls: bool = False,
 ) -> Iterator[RoleState]:
-    """Yield readings of one that answers a question in so many seconds, half of them its own work and half a call of a tool."""
+    """Yield readings of one that answers a question in so many seconds, half a second of which is a call of a tool.
+
+    ``calls``: every second reading finds it in such a call.
+    """
     done, worked = 0.0, 0.0
     for tick in range(int((END - START) / READ_SECONDS) + 1):
         after = tick * READ_SECONDS
         away = tail[0] <= after < tail[1]
         if not away:
             done, worked = done + READ_SECONDS / question, worked + READ_SECONDS * (1.0 - 0.5 / question)
+        asks = away or (calls and tick % 2 == 1)
+        since = START + (tail[0] if away else after)
         yield RoleState(
             **JOB, source="roles", at=START + after, received_at=START + after, role="rollout", instance=str(number),
-            node=f"r{number}", phase="tool" if away else "generate", phase_since=START + (tail[0] if away else after),
-            waiting_for="tool" if away else None, waiting_since=START + tail[0] if away else None, weights=7, state="serving",
-            requests_running=1, tokens_total=int(TOKENS * done), renewed_at=START + after,
-            worked_seconds=worked if states_work else None,
+            node=f"r{number}", phase="tool" if asks else "generate", phase_since=since, weights=7, state="serving",
+            waiting_for="tool" if asks else None, waiting_since=since if asks else None, requests_running=1,
+            tokens_total=int(TOKENS * done), worked_seconds=worked if states_work else None, renewed_at=START + after,
         )  # fmt: skip
 
 
@@ -52,3 +61,11 @@ def test_a_rollout_that_takes_longer_by_itself_is_slow(states_work: bool) -> Non
     slow = {("role_slow", "rollout", "3")}
     assert looks([*beside, *rollout(3, 3.0, states_work=states_work)]) == slow
     assert looks([*beside, *rollout(3, 3.0, (60.0, 210.0), states_work=states_work)]) == slow
+
+
+def test_a_slow_rollout_stays_named_while_it_waits_now_and_then() -> None:
+    """A look that finds it in a call says nothing of the two minutes before; else its incident would open and close by chance."""
+    records = [one for number in range(4) for one in rollout(number, 3.0 if number == 3 else 1.0, calls=True)]
+    for after in (200.0, 205.0, 210.0, 215.0, 500.0, 505.0):
+        seen = [one for one in records if (one.at or 0.0) <= START + after]
+        assert named(seen, at=START + after) == [("role_slow", "rollout", "3")]
