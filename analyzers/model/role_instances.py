@@ -265,7 +265,8 @@ LEAST_SPANS, LEAST_DONE = 3, 4  # of a speed: readings, and what was done
 class Speed:
     """What was done a second, a request and second, and for which share of the time it was busy.
 
-    ``work``: requests times the seconds in which it waited for no other; None: it does not state those.
+    ``work``: requests times the seconds in which it waited for no other; None: it does not state those. ``better``: what was done
+    for such a request and second in the better spans, of which a quarter is better still.
     """
 
     a_second: float
@@ -273,14 +274,18 @@ class Speed:
     busy: float
     done: int = 0
     work: float | None = None
+    better: float = 0.0
 
-    def is_less(self, other: Speed, factor: float) -> bool:
-        """Whether ``factor`` times less was done a request than by another, and not because it waited for a third."""
-        if self.a_request * factor >= other.a_request:
-            return False
+    def is_less(self, other: Speed, factor: float, throughout: float) -> bool:
+        """Whether ``factor`` times less was done a request than by another, and not because it waited for a third.
+
+        ``throughout``: so many times are enough where its own work took ``factor`` times as long in nearly all spans.
+        """
         if self.work is None or other.work is None:
-            return True
-        return self.work * factor >= other.work and self.done * factor * other.work < other.done * self.work
+            return self.a_request * factor < other.a_request
+        slower = self.work * factor >= other.work and self.done * factor * other.work < other.done * self.work
+        steady = self.better * factor * other.work < other.done
+        return slower and self.a_request * (throughout if steady else factor) < other.a_request
 
 
 def speed_of(one: Instance, since: float, until: float = 1e18, least: int = LEAST_DONE) -> Speed | None:
@@ -291,14 +296,18 @@ def speed_of(one: Instance, since: float, until: float = 1e18, least: int = LEAS
     work, busy = sum(span * running for span, running, _ in spans), sum(span for span, running, _ in spans if running)
     if len(spans) < LEAST_SPANS or done < least or not work:
         return None
-    own = _worked(marks)
-    return Speed(done / seconds, done / work, busy / seconds, done, None if own is None else own * work / busy)
+    own, running = _worked(marks), work / busy
+    if own is None:
+        return Speed(done / seconds, done / work, busy / seconds)
+    rates = sorted(did / max(each * running, 1e-9) for each, (_, _, did) in zip(own, spans, strict=False))
+    better = rates[3 * len(rates) // 4]
+    return Speed(done / seconds, done / work, busy / seconds, done, sum(own) * running, better)
 
 
-def _worked(marks: Sequence[Mark]) -> float | None:
-    """Return for how many seconds it waited for no other between the first and the last mark; None: not stated."""
-    first, last = marks[0].worked, marks[-1].worked
-    return None if first is None or last is None or last < first else last - first
+def _worked(marks: Sequence[Mark]) -> list[float] | None:
+    """Return for how many seconds it waited for no other between each two marks; None: not stated, or of two processes."""
+    own = [b.worked - a.worked for a, b in pairwise(marks) if a.worked is not None and b.worked is not None]
+    return own if len(own) == len(marks) - 1 and min(own) >= 0 else None
 
 
 def alike(one: Instance, other: Instance) -> bool:

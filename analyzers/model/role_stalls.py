@@ -264,7 +264,7 @@ class _Search(Look):
         near = list[float]()
         for other in self.waits.of_role(one.role):
             if other is not one and other.seat in speeds and alike(other, one):
-                if not own.is_less(speeds[other.seat], self.bounds.slow_factor):
+                if not own.is_less(speeds[other.seat], self.bounds.slow_factor, self.bounds.piled_factor):
                     return 0.0  # of thousands the first few decide
                 near.append(speeds[other.seat].a_request)
         return min(near) if len(near) > 1 else 0.0

@@ -20,16 +20,19 @@ def rollout(
     *,
     states_work: bool = True,
     calls: bool = False,
+    stands: tuple[float, float] = (END, END),
 ) -> Iterator[RoleState]:
     """Yield readings of one that answers a question in so many seconds, half a second of which is a call of a tool.
 
-    ``calls``: every second reading finds it in such a call.
+    ``calls``: every second reading finds it in such a call; ``stands``: when it did nothing, and waited for no other.
     """
     done, worked = 0.0, 0.0
     for tick in range(int((END - START) / READ_SECONDS) + 1):
         after = tick * READ_SECONDS
         away = tail[0] <= after < tail[1]
-        if not away:
+        if stands[0] <= after < stands[1]:
+            worked += READ_SECONDS
+        elif not away:
             done, worked = done + READ_SECONDS / question, worked + READ_SECONDS * (1.0 - 0.5 / question)
         asks = away or (calls and tick % 2 == 1)
         since = START + (tail[0] if away else after)
@@ -69,3 +72,16 @@ def test_a_slow_rollout_stays_named_while_it_waits_now_and_then() -> None:
     for after in (200.0, 205.0, 210.0, 215.0, 500.0, 505.0):
         seen = [one for one in records if (one.at or 0.0) <= START + after]
         assert named(seen, at=START + after) == [("role_slow", "rollout", "3")]
+
+
+def test_a_rollout_whose_own_work_takes_longer_throughout_is_slow_where_it_counts_for_less_in_all() -> None:
+    """Its own work takes 2.4 times as long and a question 1.7; without its own time twice as long in all is asked for."""
+    for states_work, expected in ((True, {("role_slow", "rollout", "3")}), (False, set[tuple[str, str, str]]())):
+        beside = [one for number in range(3) for one in rollout(number, states_work=states_work)]
+        assert looks([*beside, *rollout(3, 1.7, states_work=states_work)]) == expected
+
+
+def test_a_rollout_that_stood_once_is_not_slow_throughout() -> None:
+    """Fifty seconds in which it compiled, say: of two minutes it did a half less, and before and after it as much as any."""
+    beside = [one for number in range(3) for one in rollout(number)]
+    assert looks([*beside, *rollout(3, stands=(300.0, 350.0))]) == set()
