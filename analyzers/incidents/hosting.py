@@ -32,6 +32,7 @@ from analyzers.incidents.rank_maps import (
     Start,
     processes_of,
 )
+from analyzers.incidents.room import Room
 from analyzers.model.processes import short
 from collectors.records import (
     CollectiveTimings,
@@ -56,7 +57,9 @@ NO_NODES: frozenset[str] = frozenset()
 class Hosting:
     """One job: its attempts, and the hosts of their ranks."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room | None = None) -> None:
+        """``room``: for ranks that nodes claim, shared by all jobs."""
+        self.room = room if room is not None else Room()
         self.attempt: Attempt = None  # that runs
         self.maps: dict[Attempt, RankMap] = {}
         self.claims: dict[str, HostClaim] = {}
@@ -164,11 +167,13 @@ class Hosting:
         return made
 
     def _place(self, node: str, placement: Placement, at: float) -> None:
-        placement = processes_of(placement)
         if (claim := self._claim(node, placement.attempt, at)) is None:
             if placement.attempt is None and node in self.claims:
-                self.claims[node].unnumbered = frozenset((rank, role) for _, role, rank in places(placement))
+                self.claims[node].unnumbered = frozenset(
+                    (rank, role) for _, role, rank in places(processes_of(placement))
+                )
             return
+        placement = self.room.cut(node, processes_of(placement), len(claim.seats))
         seats = {(rank, role): place for place, role, rank in places(placement) if rank >= 0}
         of_role: dict[str, list[int]] = defaultdict(list)
         for (_, role), place in seats.items():
@@ -195,7 +200,7 @@ class Hosting:
                 return
         elif claim.placement is not None and not isinstance(record, ProcessState):
             return  # files of others may be in reach; what the node runs, its placement lists
-        elif rank < 0 or len(claim.seats) >= MOST_CLAIMED:
+        elif rank < 0 or len(claim.seats) >= MOST_CLAIMED or not self.room.take(node, 1):
             return
         else:
             claim.seats[seat] = None

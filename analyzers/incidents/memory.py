@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
@@ -21,6 +21,9 @@ from analyzers.model.incident import Incident
 from collectors.records import LogEvent, Placement, Record, RoleState, Steps, directory_sender, is_directory
 
 MARK_SECONDS = 10.0
+MOST_NODES = 1 << 16  # names: a token that is bound to none may invent them
+MOST_JOBS = 1 << 14  # attempts of all nodes, some ten kilobytes each
+CROWDED_SECONDS = 300.0  # without a report, after which names and attempts leave where a quarter of their room is left
 MOST_JOBS_ON_A_NODE = 64  # attempts: a new one replaces one that has ended; further ones are left out
 LAST_WORDS_SECONDS = 30.0  # after the end of a job until its logs have been read: agents read them every five
 ENDED_SECONDS = 60.0  # agents report running jobs every ten
@@ -38,6 +41,9 @@ def observe_batch(state: EngineState, event: Received) -> None:
         return
     seen = state.nodes.get(event.node)
     if seen is None:
+        if len(state.nodes) >= MOST_NODES:
+            _note(state, event, "", f"{MOST_NODES:,} nodes are known, the most")
+            return
         seen = state.nodes[event.node] = NodeActivity(event.received_at)
     _apart(state, event, seen.take)
     _apart(state, event, state.fleet.take)
@@ -124,7 +130,7 @@ def _take_part(state: EngineState, job: str, records: Sequence[Record], event: R
 
 
 def _hosting(state: EngineState, job: str, at: float) -> Hosting:
-    hosting = Hosting()
+    hosting = Hosting(state.claimed)
     if (declared := state.declared.get(job)) is not None:
         hosting.declare(declared.attempt, declared.nodes, at)
     for (name, attempt), (known_at, nodes) in state.hosts_before.items():
@@ -171,6 +177,9 @@ def _place(state: EngineState, key: JobKey, node: str, at: float) -> bool:
     here = state.jobs_on.setdefault(node, set())
     if key in here:
         return True
+    if key not in state.jobs and len(state.jobs) >= MOST_JOBS:
+        state.note_failure("apply", f"{node}, job {key[0]}", f"{MOST_JOBS:,} attempts are known, the most")
+        return False
     if len(here) >= MOST_JOBS_ON_A_NODE:
         oldest = min(here, key=lambda known: (state.reported_at.get(known, 0.0), str(known)))
         if state.reported_at.get(oldest, 0.0) > at - ENDED_SECONDS:
@@ -178,7 +187,7 @@ def _place(state: EngineState, key: JobKey, node: str, at: float) -> bool:
         here.discard(oldest)
     here.add(key)
     if key not in state.jobs:
-        state.jobs[key] = JobView(*key, state.knowledge, state.roles.setdefault(key[0], RoleReadings()))
+        state.jobs[key] = JobView(*key, state.knowledge, state.roles.setdefault(key[0], RoleReadings()), state.viewed)
         take_learned(state, key)
     return True
 
@@ -254,7 +263,8 @@ def forget_old(state: EngineState, now: float) -> None:
     of_roles = state.mark_before(now - ROLES_LOOKBACK_SECONDS)
     for node, evidence in state.evidence.items():
         evidence.forget(min(of_roles if is_directory(node) else through, needed.get(node, through)))
-    for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > FORGOTTEN_SECONDS]:
+    patience = _patience(len(state.nodes), MOST_NODES)
+    for node in [name for name, seen in state.nodes.items() if now - seen.last_received_at > patience]:
         for of_node in (state.nodes, state.jobs_on):
             of_node.pop(node, None)
     running_jobs = {job for job, _attempt in state.jobs}
@@ -281,9 +291,30 @@ def forget_old(state: EngineState, now: float) -> None:
     state.hosting = {job: hosting for job, hosting in state.hosting.items() if job in attempts}
     for job, hosting in state.hosting.items():
         hosting.forget(now - FORGOTTEN_SECONDS, attempts[job])
+    _count_ranks(state)
     for key in [key for key, at in state.settled.items() if key not in state.jobs and now - at > FORGOTTEN_SECONDS]:
         del state.settled[key]
 
 
 def _forgotten(state: EngineState, key: JobKey, running: set[JobKey], now: float) -> bool:
-    return key not in running or now - state.reported_at.get(key, 0.0) > FORGOTTEN_SECONDS
+    patience = _patience(len(state.jobs), MOST_JOBS)
+    return key not in running or now - state.reported_at.get(key, 0.0) > patience
+
+
+def _patience(count: int, most: int) -> float:
+    return FORGOTTEN_SECONDS if 4 * count < 3 * most else CROWDED_SECONDS
+
+
+def _count_ranks(state: EngineState) -> None:
+    """Give back the room of what was forgotten, and report the nodes that had none."""
+    for name in sorted(state.viewed.refused | state.claimed.refused):
+        state.note_failure("apply", name, "it has no room for more ranks")
+    viewed, claimed = Counter[str](), Counter[str]()
+    for view in state.jobs.values():
+        for name, node in view.nodes.items():
+            viewed[name] += node.ranks
+    for hosting in state.hosting.values():
+        for name, claim in hosting.claims.items():
+            claimed[name] += len(claim.seats)
+    state.viewed.recount(viewed)
+    state.claimed.recount(claimed)

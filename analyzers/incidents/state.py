@@ -13,6 +13,7 @@ from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting
 from analyzers.incidents.job_views import JobView, RoleReadings
 from analyzers.incidents.messages import Declared, Ending
+from analyzers.incidents.room import Room
 from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident
 from collectors.records import Record
@@ -92,6 +93,8 @@ class EngineState:
     ticked_at: float = 0.0  # when the detectors last ran on all jobs
     back_at: float = 0.0  # when the newest span ended in which nothing could reach the engine
     limits: EvidenceLimits = LIMITS
+    viewed: Room = field(default_factory=Room)  # ranks in the jobs' views
+    claimed: Room = field(default_factory=Room)  # and in the nodes' claims
     evidence_bytes: int = 0
     shed_records: int = 0  # since the engine began
     failures: list[Failure] = field(default_factory=list)  # until the driver has reported them

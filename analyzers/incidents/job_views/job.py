@@ -20,6 +20,7 @@ from analyzers.incidents.job_views.traffic import SCOPES, Traffic
 from analyzers.incidents.job_views.waits import OpenOperation, OpenOperations
 from analyzers.incidents.job_views.witnesses import Testimony, Witnesses, testimony
 from analyzers.incidents.messages import Received
+from analyzers.incidents.room import Room
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.clocks import moved
@@ -41,11 +42,12 @@ from collectors.records import (
     StackDump,
     Steps,
 )
-from collectors.records.identity import PLACED, name_rank
+from collectors.records.identity import PLACED, name_rank, only, places
 
 STUCK_SECONDS = 20.0  # in the kernel without any CPU time: a storage that stalls, or a driver
 HELD_SECONDS = 2.0  # a process that was stopped for less may have been stopped by a reader of its stack
 UNDER_WAY_SECONDS = 2.0  # a step may end this late after its job has lost a rank
+MOST_DEVICES = 1_024  # of one record: of connections the agent reports the 256 with most bytes
 BEFORE_SECONDS = 60.0  # events this much older than the attempt are not of it: logs begin with old lines
 MOST_KNOWN = 4_096  # hosts of an attempt that are stored for the next engine
 ORDINARY = frozenset({"nccl_warning", "nan"})
@@ -63,11 +65,16 @@ class JobView:
         attempt: int | None = None,
         knowledge: Knowledge | None = None,
         roles: RoleReadings | None = None,
+        room: Room | None = None,
     ) -> None:
-        """``knowledge`` holds the Xid tables: without them no kernel event is a symptom. ``roles``: shared by the attempts."""
+        """``knowledge`` holds the Xid tables: without them no kernel event is a symptom. ``roles``: shared by the attempts.
+
+        ``room``: for ranks, shared by all views.
+        """
         self.job, self.attempt = job, attempt
         self.roles = roles if roles is not None else RoleReadings()
         self.knowledge = knowledge or Knowledge()
+        self.room = room if room is not None else Room()
         self.nodes: dict[str, NodeView] = {}
         self.first_at = float("inf")  # its first batch
         self.progress = Progress()
@@ -148,7 +155,7 @@ class JobView:
         self.first_at = min(self.first_at, at)
         node = self.nodes.get(received.node)
         if node is None:
-            node = self.nodes[received.node] = NodeView(received.node)
+            node = self.nodes[received.node] = NodeView(received.node, self.room)
         before = node.reported_until
         looks: dict[int, float] = {}
         # Placements come after the ends: a rank that is placed no more has usually reported its end.
@@ -240,6 +247,8 @@ class JobView:
             self.burdens.look(record, node, at)
             node.states_at = max(node.states_at or 0.0, node.here(record.at, at))
         elif isinstance(record, Samples):
+            if len(record.devices) > MOST_DEVICES:
+                return
             if record.scope in SCOPES:
                 self.traffic.take(record, node, at, self.processes.pids.get(node.node, ()))
                 if record.scope == "socket":
@@ -255,7 +264,9 @@ class JobView:
         elif isinstance(record, Steps):
             self.progress.take(record, node, before, at)
         elif isinstance(record, Placement):
-            self.processes.place(record, node, at)
+            seats = [(place, self.numbering.number(role, rank)) for place, role, rank in places(record)]
+            kept = [place for place, number in seats if node.has_room(number)]
+            self.processes.place(record if len(kept) == len(seats) else only(record, kept), node, at)
         elif isinstance(record, LogEvent):
             if record.event not in ORDINARY:
                 self.logged.add(record, node, at, self.first_at - BEFORE_SECONDS)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from analyzers.incidents.messages import Received
+from analyzers.incidents.room import Room
 from collectors.records import (
     CommandResult,
     Coverage,
@@ -43,6 +44,7 @@ class NodeView:
     """The newest state of a node. All instants are by the service's clock."""
 
     node: str
+    room: Room = field(default_factory=Room)  # of all views
     last_received_at: float = 0.0
     last_sent_at: float | None = None  # by the node's own clock
     reported_until: float = 0.0  # all that its agent read before this is here
@@ -124,10 +126,15 @@ class NodeView:
     def has_room(self, rank: int) -> bool:
         """Whether it reports this rank already, or has not reported as many as a node may have."""
         if rank not in self._ranks:
-            if len(self._ranks) >= MOST_RANKS:
+            if len(self._ranks) >= MOST_RANKS or not self.room.take(self.node, 1):
                 return False
             self._ranks.add(rank)
         return True
+
+    @property
+    def ranks(self) -> int:
+        """Return how many ranks it has reported."""
+        return len(self._ranks)
 
     def listed(self, rank: int, members: Members | None) -> Members | None:
         """Return the members of a rank's operation, None where those of its ranks take more than a node may."""
