@@ -27,7 +27,7 @@ _OF_MESSAGES = re.compile(
     r"(?i)(?:err|error|errors|msg|message|log|exc|exc_info|exception|reason|cause|caused by|detail|details|status|stderr|stdout|"
     r"trace|traceback|stack|failed|failure|warn|warning|event|what\(\)|description|condition|raw|summary|"
     r"\w{1,40}(?:Error|Exception|_error|_msg|_message|_reason|Reason|Message))[\"']?\s{0,2}[:=]\s{0,2}$"
-    r"|[\"']line[\"']\s?:\s?$|\bErrorMessage $|\.go:\d{1,6}\] $"
+    r"|[\"']line[\"']\s?:\s?$|\bErrorMessage $|panicked at $|\.go:\d{1,6}\] $"
 )
 _ROW_KEY = re.compile(rf"(?i){_CONTENT}|role|content|input_ids|messages")
 _IN_ROW = re.compile(rf"(?i)[\"'](?:role|{_CONTENT})[\"']\s?:")

@@ -29,14 +29,22 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def with_stated(classified: Iterable[tuple[str, LogEvent]], kinds: Mapping[str, Any]) -> Iterator[tuple[str, LogEvent]]:
-    """Yield the events with their kinds; what lines state counts only where no known line says more."""
-    known = list(classified)
+    """Yield the events with their kinds; what lines state counts only where no known line says more.
+
+    An exception that no rule is about is of the kind of the error that its message names.
+    """
+    known = [(_by_message(kind, event, kinds), event) for kind, event in classified]
     weak = all(_explains_nothing(kind, event) for kind, event in known if event.event != STATED)
     for kind, event in known:
         if event.event != STATED:
             yield kind, event
         elif weak:
             yield kind_of_code(event.code, kinds), event
+
+
+def _by_message(kind: str, event: LogEvent, kinds: Mapping[str, Any]) -> str:
+    named = kind == "user" and event.event == "traceback"
+    return (kind_of_code(event.code, kinds) or kind) if named else kind
 
 
 def _explains_nothing(kind: str, event: LogEvent) -> bool:

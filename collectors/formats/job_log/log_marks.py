@@ -218,7 +218,12 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             peer = peer_of(text)
             if name == "nccl_warning" and peer is None:
                 return
-            if f'("{words}' in text or f"('{words}" in text or _is_talk(text, text.index(words)):
+            if (
+                f'("{words}' in text
+                or f"('{words}" in text
+                or _is_talk(text, text.index(words))
+                or statements.is_passed(text)
+            ):
                 return  # a program's source or a logger's advice quotes it
             said = "connection_closed" if name == "nccl_warning" else name
             if said == "cuda_error" and "NCCL WARN" in text:

@@ -99,6 +99,19 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             yield event(line, STATED, code=one.name, message=text.strip()[:1000], **_slots(line))
 
 
+def is_passed(text: str) -> bool:
+    """Whether a line warns of what its program goes on after."""
+    level = _LEVEL.search(text, 0, HEAD)
+    return level is not None and level["other"] is not None and "NCCL" not in text and _PASSED.search(text) is not None
+
+
+def code_of(said: str) -> str | None:
+    """Return the error that an exception names, the last of its first line; None where it names none."""
+    line = said.partition("\n")[0]
+    names = [found.name for found in find(line) if found.name not in PASSED_OVER]
+    return names[-1] if names and len(set(names)) <= MOST_NAMED else None
+
+
 def listed(events: Iterable[LogEvent]) -> set[int]:
     """Return the lines of a list of errors: adjacent ones that each begin with another name, and that no process stamped."""
     entries = {int(event.source): name for event in events if (name := _entry(event))}

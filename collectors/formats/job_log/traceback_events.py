@@ -9,7 +9,7 @@ from signal import SIGTERM
 
 import msgspec
 
-from collectors.formats.job_log import log_marks
+from collectors.formats.job_log import log_marks, statements
 from collectors.formats.job_log.families import network, ray, schedulers, slurm
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event, events
@@ -44,6 +44,7 @@ def event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent:
         exception=traceback.exception or None,
         message=whole or None,
         frames=traceback.frames,
+        code=statements.code_of(f"{traceback.exception}: {whole}"),
         peer=log_marks.peer_of(whole),
         timeout_ms=log_marks.timeout_of(whole),
     )
@@ -61,7 +62,7 @@ def quoted_in(traceback: LogEvent, head: Line) -> Iterator[LogEvent]:
 def alone(line: Line) -> Iterator[LogEvent]:
     """Give the exception that a line is, if it is the last line of a traceback."""
     if found := LAST_LINE.match(line.text):
-        yield event(line, "traceback", exception=found[1], message=found[2])
+        yield event(line, "traceback", exception=found[1], message=found[2], code=statements.code_of(line.text))
 
 
 def is_cut_of(line: Line, before: Line | None) -> bool:

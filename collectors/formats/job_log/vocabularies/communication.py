@@ -49,7 +49,7 @@ IBV_EVENT_DEVICE_FATAL
 
 UCX = """
 UCS_ERR_NO_RESOURCE: No resources are available to initiate the operation
-UCS_ERR_IO_ERROR
+UCS_ERR_IO_ERROR: Input/output error
 UCS_ERR_NO_MEMORY
 UCS_ERR_INVALID_PARAM: Invalid parameter
 UCS_ERR_UNREACHABLE: Destination is unreachable
@@ -76,6 +76,7 @@ UCS_ERR_ENDPOINT_TIMEOUT: Endpoint timeout
 """
 
 LIBFABRIC = """
+FI_EIO: Input/output error
 FI_EOTHER: Unspecified error
 FI_ETOOSMALL: Provided buffer is too small
 FI_EOPBADSTATE: Operation not permitted in current state
