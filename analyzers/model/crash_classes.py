@@ -115,6 +115,10 @@ def _shown_by_lines() -> Iterator[FaultClass]:
         "node_drained", by, ("platform",), "none", "the scheduler took its node out of use",
         advice="an administrator sees why, and the job runs on other nodes until then",
     )  # fmt: skip
+    yield FaultClass(
+        "no_switches", by, ("platform",), "none", "the fabric manager found no NVSwitch",
+        advice="no fabric manager is needed where the board has no NVSwitch: disable the service, or load the NVSwitches' driver",
+    )  # fmt: skip
     yield FaultClass("daemon_lost", by, ("unknown",), "probe", "the launcher lost its daemon on that node")
     yield FaultClass(
         "not_started", by, ("code",), "none", "a program could not be started",

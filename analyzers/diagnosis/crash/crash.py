@@ -192,13 +192,15 @@ def _stood(scene: Scene, events: Sequence[LogEvent], stood: Evidence) -> Finding
 
 
 def _node_failure(scene: Scene, kind: str, events: Sequence[LogEvent]) -> Finding:
-    row = scene.table["cause"][kind]["one"]
+    rows, reported = scene.table["cause"][kind], scene.table.get("without_reason", ())
+    unsaid = all(any(words in event.text.lower() for words in reported) for event in events)
+    row = rows["unsaid"] if unsaid and "unsaid" in rows else rows["one"]
     by_node = {event.node: event for event in reversed(events)}
     if len(by_node) > 1:
         by_node.pop(None, None)  # a line that names no node is about one that another line names
     suspects = tuple(
         Suspect(
-            kind="node" if node or kind == "node_unheard" else "platform", strength=float(row["strength"]), node=node,
+            kind="node" if node or unsaid or kind == "node_unheard" else "platform", strength=float(row["strength"]), node=node,
             ranks=scene.topology.ranks_on(node) if node else (),
             why=str(row["why"]).format(what=evidence_of(event).text), evidence=(evidence_of(event),),
         )

@@ -20,7 +20,7 @@ from analyzers.model.finding import Evidence
 from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
 OWN = (
-    "device_lost", "device_absent", "device_program", "device_fault", "device_assert", "device_memory", "device_shared",
+    "device_lost", "no_switches", "device_absent", "device_program", "device_fault", "device_assert", "device_memory", "device_shared",
     "shared_memory", "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse", "launch", "user", "storage",
     "data", "numeric", "crashed", "killed", "aborted", "exit", "daemon_lost",
 )  # fmt: skip
@@ -186,6 +186,7 @@ def classify(
     short = any(event.event in {"memory_warned", "oom"} for event in events)
     refused = short and any(_is_without_handle(event) for event in events)
     raised = [each for each in events if each.event == "traceback" and kind_of(each, table) in SPOKEN]
+    idle = any(kind_of(each, table) == "no_switches" for each in events)
     told = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
     for event in events:
         kind = kind_of(event, table)
@@ -197,6 +198,8 @@ def classify(
             kind = "network_port"
         if refused and (event.event == "memory_warned" or (kind == "device_fault" and _is_without_handle(event))):
             kind = "device_memory"  # a library's handle could not be made for want of memory
+        if kind == "device_absent" and idle and "abric" in event.text:
+            kind = "launcher"  # the service ends because there is no switch to manage
         if event.event == "creation_failed" and raised:
             kind = "launcher"  # what its constructor raised is there itself
         if kind == "device_memory" and held_by_others(f"{event.message} {event.text}") >= share:

@@ -192,6 +192,24 @@ def test_everybody_killed_is_the_platform_but_one_node_of_two_is_not() -> None:
     assert (finding.cause, named(finding), finding.together) == ("machine", (0, 1, 2), True)
 
 
+def test_a_node_that_is_taken_as_lost_without_a_reason_is_a_weaker_lead() -> None:
+    """Ray's "its node has died" and Kubernetes' NodeNotReady are the view of others; a node is tested, none is evicted."""
+    told = only([said("node_failure", node="node-2", text="CANCELLED DUE TO NODE FAILURE")])
+    for text in ("The actor is dead because its node has died.", "Node node-2 status is now: NodeNotReady"):
+        unsaid = only([said("node_failure", node="node-2", text=text)])
+
+        assert (unsaid.cause, unsaid.fault_class, unsaid.suspects[0].node) == ("machine", "node_failed", "node-2")
+        assert unsaid.suspects[0].strength < told.suspects[0].strength
+        assert unsaid.missing
+
+
+def test_who_waits_for_a_node_without_a_name_is_no_platform() -> None:
+    """A node is suspected, and none is named."""
+    finding = only([said("node_failure", text="The actor is dead because its node has died.")])
+
+    assert [(suspect.kind, suspect.node) for suspect in finding.suspects] == [("node", None)]
+
+
 def test_a_lost_node_is_named() -> None:
     """Slurm's NODE FAILURE names the node and the ranks on it."""
     finding = only(
