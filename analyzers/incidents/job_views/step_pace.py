@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ SLOWER, AS_BEFORE, BEYOND = math.log1p(SLOWER_SHARE), math.log(1.05), math.log(1
 TIMES_NOISE = 4.0
 NEWEST_PARTS = ((60.0, 3), (30.0, 3))  # of a slowdown: seconds, spans; each must be slower
 FEW = 0.3  # of the spans of any part may be as before
+MOST_TURNS, LEAST_BETWEEN = 3, 2  # changes that are looked at, one after the other; spans between two
 EDGE_SPANS, SHARP_SHARE, TIMES_EDGE_NOISE = 4, 0.6, 1.5
 PAUSE_TIMES = 3.0  # a span counts as no longer than so many usual ones
 GLANCE_POINTS, GLANCE_TIMES = 14, 1.04  # two minutes
@@ -210,28 +211,20 @@ class StepPace:
         return _Spans(begin, end, step, logs, rates, np.minimum(seconds, PAUSE_TIMES * usual))
 
     def _begun(self, spans: _Spans) -> Slowdown | None:
-        """Return the slowdown that has begun in the newest half hour and lasts, None where there is none."""
+        """Return the slowdown that has begun in the newest half hour and lasts, None where there is none.
+
+        A rise that is none by itself, as where other work begins beside the job, hides no later one, and is not its beginning.
+        """
         at = _turn(spans)
-        if at is None:
-            return None
-        recent = spans.logs[at - _newest(spans.weight[:at], RECENT_SECONDS, LEAST_SPANS) : at]
-        usual = max(median(spans.logs[:at]), median(recent))
-        needed = max(SLOWER, *_own_noise(spans.logs[:at], spans.weight[:at], usual, float(spans.weight[at:].sum())))
-        longer = np.flatnonzero(spans.logs[at:] >= usual + needed / 2)
-        at += int(longer[0]) if len(longer) else 0
-        after, weight = spans.logs[at:], spans.weight[at:]
-        if len(after) < LEAST_SPANS or float(weight.sum()) < LEAST_SECONDS:
-            return None
-        rise = median(after) - usual
-        level = usual + max(needed * 0.7, rise / 2)  # a span that is half over is no slow one
-        if rise < needed or not _lasts(after, weight, level) or not _is_sharp(spans.logs, at, rise):
-            return None
-        if _has_more_work(spans, at, rise):
-            return None
-        return Slowdown(
-            since=float(spans.begin[at]), step=int(spans.step[at]), before_seconds=math.exp(usual),
-            seconds=math.exp(usual + rise), found_at=float(spans.end[-1]),
-        )  # fmt: skip
+        for _ in range(MOST_TURNS):
+            if at is None:
+                break
+            following = _turn(spans, at)
+            found = _slower_since(spans, at, following)
+            if found is not None or following is None:
+                return found
+            spans, at = _raised(spans, at, following), following
+        return None
 
     def _look_for_end(self, spans: _Spans, lasting: Slowdown) -> None:
         since = spans.begin >= lasting.since
@@ -269,8 +262,41 @@ def _newest(weight: Floats, seconds: float, fewest: int) -> int:
     return min(max(count, fewest), len(weight))
 
 
-def _turn(spans: _Spans) -> int | None:
+def _slower_since(spans: _Spans, at: int, following: int | None) -> Slowdown | None:
+    """Return the slowdown that begins with a span; ``following``: where steps changed again. None where it is none."""
+    recent = spans.logs[at - _newest(spans.weight[:at], RECENT_SECONDS, LEAST_SPANS) : at]
+    usual = max(median(spans.logs[:at]), median(recent))
+    needed = max(SLOWER, *_own_noise(spans.logs[:at], spans.weight[:at], usual, float(spans.weight[at:].sum())))
+    if following is not None and median(spans.logs[at:following]) < usual + needed:
+        return None
+    longer = np.flatnonzero(spans.logs[at:] >= usual + needed / 2)
+    at += int(longer[0]) if len(longer) else 0
+    after, weight = spans.logs[at:], spans.weight[at:]
+    if len(after) < LEAST_SPANS or float(weight.sum()) < LEAST_SECONDS:
+        return None
+    rise = median(after) - usual
+    level = usual + max(needed * 0.7, rise / 2)  # a span that is half over is no slow one
+    if rise < needed or not _lasts(after, weight, level) or not _is_sharp(spans.logs, at, rise):
+        return None
+    if _has_more_work(spans, at, rise):
+        return None
+    return Slowdown(
+        since=float(spans.begin[at]), step=int(spans.step[at]), before_seconds=math.exp(usual),
+        seconds=math.exp(usual + rise), found_at=float(spans.end[-1]),
+    )  # fmt: skip
+
+
+def _raised(spans: _Spans, at: int, until: int) -> _Spans:
+    """Return spans of which those before a rise are as long as those since, until the next: what they vary is known of both."""
+    logs = spans.logs.copy()
+    logs[:at] += max(median(logs[at:until]) - median(logs[:at]), 0.0)
+    return replace(spans, logs=logs)
+
+
+def _turn(spans: _Spans, after: int = 0) -> int | None:
     """Return the span with which the newest rise most likely begins; None where too little is known before or after.
+
+    ``after``: a span with which steps changed before: a further change since then is looked for.
 
     By the cumulative sum of logarithms that are cut off beyond their spread: one pause weighs no more than one slow span.
     """
@@ -278,17 +304,18 @@ def _turn(spans: _Spans) -> int | None:
     passed = np.cumsum(spans.weight)
     left = total - passed + spans.weight  # from each span on
     first = max(int(np.searchsorted(passed, LEAST_PAST_SECONDS)) + 1, LEAST_PAST_SPANS)
-    first = max(first, int(np.searchsorted(-left, -LATEST_SECONDS)))
+    first = max(first, int(np.searchsorted(-left, -LATEST_SECONDS)), after + LEAST_BETWEEN if after else 0)
     last: int = min(int(np.searchsorted(-left, -LEAST_SECONDS, side="right")) - 1, count - LEAST_SPANS)
     if first > last:
         return None
-    middle = median(spans.logs)
-    bound = max(4.0 * _spread(spans.logs), 0.02)
-    cut = np.clip(spans.logs, middle - bound, middle + bound)
+    logs = spans.logs[after:]
+    middle = median(logs)
+    bound = max(4.0 * _spread(logs), 0.02)
+    cut = np.clip(logs, middle - bound, middle + bound)
     sums = np.concatenate(([0.0], np.cumsum(cut)))
-    places = np.arange(first, last + 1)
-    means = (sums[-1] - sums[places]) / (count - places) - sums[places] / places
-    return int(places[np.argmax(means * np.sqrt(places * (count - places)))])
+    places = np.arange(first - after, last - after + 1)
+    means = (sums[-1] - sums[places]) / (len(logs) - places) - sums[places] / places
+    return after + int(places[np.argmax(means * np.sqrt(places * (len(logs) - places)))])
 
 
 def _own_noise(logs: Floats, weight: Floats, usual: float, lasted: float) -> tuple[float, float]:

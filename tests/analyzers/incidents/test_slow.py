@@ -93,6 +93,25 @@ def test_a_slowdown_that_lasts_is_seen_beside_slow_minutes() -> None:
     assert 2_600.0 <= seen[0][0] <= 4_000.0
 
 
+@pytest.mark.parametrize("before", [1.04, 1.07])
+def test_a_small_rise_hides_no_slowdown_and_is_not_its_beginning(before: float) -> None:
+    """Other work costs the job some percent for eight minutes, which is no slowdown; then one rank becomes slow."""
+    now = 0.0
+
+    def law(_step: int, random: random.Random) -> float:
+        nonlocal now
+        times = 1.0 if now < BEGAN else before if now < BEGAN + 480.0 else 1.25
+        length = times * math.exp(random.gauss(0, 0.02))
+        now += length
+        return length
+
+    ((at, text),) = shown(WatchedJob(nodes=1, law=law), BEGAN + 780.0)
+
+    since = int(text.partition("since step ")[2].partition(", ")[0].replace(",", ""))
+    assert BEGAN + 600.0 <= at <= BEGAN + 660.0
+    assert abs(since - (BEGAN + 480.0 / before)) <= 30
+
+
 def test_a_slowdown_is_one_incident_that_closes_by_itself() -> None:
     """It opens once, stays open while steps take long, and closes when they are as before for a minute."""
     job = WatchedJob(law=slower(1.3, until=2_400.0))
