@@ -35,7 +35,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     class_right: Annotated[bool, doc("Whether cause and fault class are among those of the label.")]
     innocent: Annotated[tuple[str, ...], doc("Innocent machines that the action would take out.")]
     probability: Annotated[float | None, doc("Of the first culprit; null: none is named.")]
-    likely: Annotated[bool, doc("Whether that culprit is guilty; of a set, whether one of its ranks is.")]
+    likely: Annotated[
+        bool,
+        doc(
+            "Whether that culprit is guilty; of a set, and of code with ranks to look at, whether one of its ranks is."
+        ),
+    ]
     named: Annotated[tuple[str, ...], doc("All that is named.")]
     action: Annotated[str, doc("The action's kind.")]
     why: Annotated[str, doc("Why there is no verdict; empty: there is one.")] = ""
@@ -66,7 +71,7 @@ def outcome_of(label: Label, verdict: Verdict, ranks_on: RanksOn, seconds: float
 
 
 def guilt(label: Label, verdict: Verdict, ranks_on: RanksOn) -> Callable[[Culprit], bool]:
-    """Return whether a culprit of the verdict is guilty by the label; of a set, whether one of its ranks is."""
+    """Return whether a culprit of the verdict is guilty by the label; of a set, or the code, whether one of its ranks is."""
     return _Judge(label, verdict, ranks_on).is_likely
 
 
@@ -107,7 +112,9 @@ class _Judge:
         return (culprit.kind, culprit.id) in self.allowed.others or inside
 
     def is_likely(self, culprit: Culprit) -> bool:
-        """Whether what its probability claims is true."""
+        """Whether what its probability claims is true: of the code that it is at fault, and its ranks are where to look."""
+        if culprit.kind == "code" and self.label.culprits:
+            return self.class_right() and (not culprit.ranks or bool(set(culprit.ranks) & self.allowed_ranks))
         if culprit.kind in SETS and self.label.culprits:
             return self.is_right(culprit) or bool(set(culprit.ranks) & self.allowed_ranks)
         return self.is_right(culprit) and (bool(self.label.culprits) or self.class_right())

@@ -136,6 +136,17 @@ def test_a_set_promises_that_one_of_its_ranks_is_guilty() -> None:
     assert not held(label(2), verdict(rank(3))).likely
 
 
+def test_code_is_claimed_to_be_at_fault_and_its_ranks_are_where_to_look() -> None:
+    """Two ranks wait in a circle and one of them has the operations swapped: that the code is at fault is true, not half true."""
+    circle = verdict(rank(2, 3, kind="code", id="rank 2-3"), cause="code")
+
+    assert held(label(2, cause="code"), circle).likely
+    assert held(label(2, cause="code"), verdict(rank(2, kind="code"), cause="code")).likely
+    assert not held(label(0, cause="code"), circle).likely  # the ranks to look at do not have it
+    assert not held(label(2), circle).likely  # it is a machine
+    assert held(label(2, cause="code"), circle).result == "superset"
+
+
 @pytest.mark.parametrize(
     ("ranks", "scale"),
     [(0, "unknown"), (1, "1 to 8"), (8, "1 to 8"), (9, "9 to 64"), (4096, "513 to 4,096"), (40_000, "over 32,768")],
