@@ -31,6 +31,12 @@ STATED = (
     ("runner: zeCommandQueueSynchronize failed: ZE_RESULT_ERROR_DEVICE_LOST", "ZE_RESULT_ERROR_DEVICE_LOST"),
     ("launch: synLaunch failed, status = synOutOfDeviceMemory", "synOutOfDeviceMemory"),
     ("model store ERROR: entry w.3: CRC-32 check failed", "damaged_file"),
+    ("terminate: error synchronizing the CUDA context: invalid error code (700) at ctx.cpp:104", "cudaErrorIllegalAddress"),
+    ("fatal: init: synStatus=8 [Device not found]", "synNoDeviceFound"),
+    ("error: vkQueueSubmit: VK_ERROR_DEVICE_LOST", "VK_ERROR_DEVICE_LOST"),
+    ("fatal: resolve head-0: Temporary failure in name resolution", "EAI_AGAIN"),
+    ("ERROR fetch shard 3: <Error><Code>SlowDown</Code><Message>", "SlowDown"),
+    ("ERROR gemm: cuda: peer access is not supported between these two devices", "cudaErrorPeerAccessUnsupported"),
     ("ssh: connect to host gpu-n2 port 22: Connection refused", "ECONNREFUSED"),
 )  # fmt: skip
 NOT_STATED = (
@@ -50,6 +56,8 @@ NOT_STATED = (
     "test_full_disk expected error: No space left on device ... ok",
     "ls: cannot access '/opt/x': No such file or directory",
     "worker state: UNAVAILABLE",
+    "ERROR: loaded cuda.py, code 200 of 300",
+    "ERROR access log: SlowDown mode is off",
     "| ECONNREFUSED | Connection refused | error |",
     "fixed: error: Broken pipe when the viewer ends",
     "2026-03-02 08:11:40: E tensorflow/x/cuda_driver.cc:265] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no device",

@@ -1,7 +1,8 @@
 """The closed, public vocabularies of errors: what every program calls them, whatever its log looks like.
 
-A row of a table is ``NAME OTHER_NAME …: text``. A name is an identifier and is looked for as it is; a text is looked for in
-any case, where it stands apart from what surrounds it. What is found is called by the row's first name.
+A row of a table is ``NUMBER NAME OTHER_NAME …: text``, where the number may be left out, and "…" ends a text that is cut. A name
+is an identifier and is looked for as it is; a text in any case, where it stands apart from what surrounds it; a number behind
+the words of its list, in a line that names nothing. What is found is called by the row's first name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from collectors.formats.job_log.vocabularies import communication, cuda, errnos, files, libraries, runtimes
+from collectors.formats.job_log.vocabularies import communication, cuda, errnos, files, libraries, runtimes, services
 
 MAX_CHARACTERS = 4096
 _WORD = re.compile(r"[A-Za-z_]\w{0,80}")
@@ -34,6 +35,7 @@ class Vocabulary:
     rows: str
     near: re.Pattern[str] | None = None
     are_words: re.Pattern[str] | None = None
+    by_number: re.Pattern[str] | None = None  # where its numbers stand in a line, as the one group
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Found:
 class _Entry:
     phrase: str  # a name as it is, a text in lower case
     is_name: bool
+    is_cut: bool
     name: str
     vocabulary: Vocabulary
 
@@ -64,23 +67,38 @@ VOCABULARIES = (
             r"cu(?:da|blas|dnn|fft|ctx|stream|event|mem|launch|init)|hip|[gnxht]pu|accelerator|nvrtc|musa|"
             r"resource_exhausted|tried to allocate"
         ),
+        by_number=re.compile(
+            r"\b(?:CUDA|[Cc]uda|HIP|cu[A-Z]\w{2,40}|cuda[A-Z]\w{2,40}|hip[A-Z]\w{2,40})\b.{0,80}?"
+            r"\b(?:[Ee]rror(?: ?[Cc]ode)?|ERROR)\b[ :=#(]{1,4}(\d{1,3})\b(?=[)\]]?(?:$|[:;,]| at | \(|\.(?:\s|$)))"
+        ),
     ),
     Vocabulary(libraries.MATHEMATICS),
+    Vocabulary(libraries.OF_ROCM),
     Vocabulary(libraries.COMPILERS),
     Vocabulary(libraries.MANAGEMENT, _near(r"nvml|nvidia")),
     Vocabulary(communication.NCCL, _near(r"[nr]ccl")),
     Vocabulary(communication.VERBS, _near(r"ibv?_|\bib\b|verbs|rdma|rocm?e|mlx\d|completion|\bwc\b|\bcq\b|\bqp\b|efa")),
     Vocabulary(communication.UCX, _near(r"uc[xpts]\b|uc[pts]_")),
+    Vocabulary(communication.UCC),
+    Vocabulary(communication.PMIX),
     Vocabulary(communication.LIBFABRIC, _near(r"libfabric|\bofi\b|\bfi_|efa|provider")),
     Vocabulary(communication.MPI, _near(r"mpi")),
+    Vocabulary(runtimes.VULKAN),
     Vocabulary(runtimes.HSA),
     Vocabulary(runtimes.LEVEL_ZERO),
-    Vocabulary(runtimes.SYNAPSE),
+    Vocabulary(runtimes.SYNAPSE, by_number=re.compile(r"\b(?:synStatus ?= ?|synapse error: )(\d{1,2})\b")),
     Vocabulary(runtimes.ASCEND, _near(r"npu|acl|ascend|hccl|runtime_")),
     Vocabulary(
         communication.REMOTE_CALLS,
         are_words=re.compile(
             r"(?:StatusCode\.|(?i:\bcode|\bstatus(?:_?code)?|rpc error|grpc_status|Error|error)(?:\"|'|\b)\s?[=:]{1,2}\s?[\"']?)$"
+        ),
+    ),
+    Vocabulary(services.RESOLVER),
+    Vocabulary(
+        services.OBJECT_STORES,
+        are_words=re.compile(
+            r"(?:<Code>|[Ee]rror ?[Cc]ode[\"': =]{1,4}|Code: |An error occurred \(|S3Error: |S3 error: ?)$"
         ),
     ),
     Vocabulary(files.DAMAGED),
@@ -95,13 +113,24 @@ def _index() -> dict[str, tuple[_Entry, ...]]:
     for vocabulary in VOCABULARIES:
         for row in vocabulary.rows.strip().splitlines():
             names, _, text = row.partition(": ")
-            first, *others = names.split()
+            first, *others = names.lstrip("0123456789 ").split()
             for name in (first, *others):
-                found.setdefault(name.lower(), []).append(_Entry(name, is_name=True, name=first, vocabulary=vocabulary))
+                found.setdefault(name.lower(), []).append(_Entry(name, True, False, first, vocabulary))
             if word := _WORD.search(text):
                 phrase = text[word.start() :].lower()
-                found.setdefault(word[0].lower(), []).append(_Entry(phrase, False, first, vocabulary))
+                entry = _Entry(phrase.rstrip("…"), False, phrase.endswith("…"), first, vocabulary)
+                found.setdefault(word[0].lower(), []).append(entry)
     return {word: tuple(sorted(entries, key=lambda each: -len(each.phrase))) for word, entries in found.items()}
+
+
+@cache
+def _numbered() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
+    """Return where numbers of a list stand, and the first names by number."""
+    lists = ((each.by_number, each.rows) for each in VOCABULARIES if each.by_number is not None)
+    return tuple(
+        (pattern, dict(row.partition(": ")[0].split()[:2] for row in rows.strip().splitlines() if row[:1].isdigit()))
+        for pattern, rows in lists
+    )
 
 
 def names() -> frozenset[str]:
@@ -117,7 +146,7 @@ def holds_any(text: str) -> bool:
         for entry in index.get(_plain(word[0]).lower(), ()):
             if entry.is_name or lowered.startswith(_NUMBER.sub("0", entry.phrase), word.start()):
                 return True
-    return False
+    return any(pattern.search(text) for pattern, _ in _numbered())
 
 
 def find(text: str) -> Iterator[Found]:
@@ -132,6 +161,14 @@ def find(text: str) -> Iterator[Found]:
                 end = reached
                 yield Found(entry.name, word.start(), end)
                 break
+    if end == 0:
+        yield from _by_number(text)
+
+
+def _by_number(text: str) -> Iterator[Found]:
+    for pattern, known in _numbered():
+        if (number := pattern.search(text)) and (name := known.get(number[1])):
+            yield Found(name, number.start(1), number.end(1))
 
 
 def _plain(word: str) -> str:
@@ -157,7 +194,8 @@ def _reached(entry: _Entry, word: re.Match[str], text: str, lowered: str) -> int
     end = word.start() + len(entry.phrase)
     if not lowered.startswith(entry.phrase, word.start()) or (of.near and not of.near.search(text)):
         return None
-    return end if is_apart(text, word.start()) and _BEHIND.match(text, end) else None
+    ends = entry.is_cut or _BEHIND.match(text, end)
+    return end if ends and is_apart(text, word.start()) else None
 
 
 def is_apart(text: str, start: int) -> bool:

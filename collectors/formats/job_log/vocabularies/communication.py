@@ -1,6 +1,7 @@
-"""The results of what carries a job's messages: NCCL and RCCL, InfiniBand verbs, UCX, libfabric, MPI; and of remote calls.
+"""The results of what carries a job's messages: NCCL, InfiniBand verbs, UCX, UCC, libfabric, PMIx, MPI; and of remote calls.
 
 Sources: ``ncclGetErrorString`` of NCCL 2.29, ``ibv_wc_status_str`` of rdma-core 50, ``ucs_status_string`` of UCX 1.19,
+``ucc_status.h``, ``pmix_common.h``,
 ``fi_errno.h`` of libfabric 2.0 (which prefixes ``errno.h``), the error classes of MPI 4.1, the status
 codes of gRPC 1.70 and absl.
 """
@@ -73,6 +74,29 @@ UCS_ERR_REJECTED: Operation rejected by remote peer
 UCS_ERR_NOT_CONNECTED: Endpoint is not connected
 UCS_ERR_CONNECTION_RESET: Connection reset by remote peer
 UCS_ERR_ENDPOINT_TIMEOUT: Endpoint timeout
+"""
+
+UCC = """
+UCC_ERR_NO_MEMORY
+UCC_ERR_NO_RESOURCE
+UCC_ERR_INVALID_PARAM
+UCC_ERR_NOT_SUPPORTED
+UCC_ERR_NOT_IMPLEMENTED
+UCC_ERR_TIMED_OUT
+UCC_ERR_IO_ERROR
+UCC_ERR_UNREACHABLE
+UCC_ERR_CONNECTION_RESET
+"""
+
+PMIX = """
+PMIX_ERR_UNREACH
+PMIX_ERR_TIMEOUT
+PMIX_ERR_LOST_CONNECTION PMIX_ERR_LOST_CONNECTION_TO_SERVER PMIX_ERR_LOST_PEER_CONNECTION
+PMIX_ERR_COMM_FAILURE
+PMIX_ERR_NOMEM PMIX_ERR_OUT_OF_RESOURCE
+PMIX_ERR_PROC_ABORTED
+PMIX_ERR_NOT_SUPPORTED
+PMIX_ERR_BAD_PARAM
 """
 
 LIBFABRIC = """

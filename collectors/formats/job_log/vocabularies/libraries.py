@@ -1,7 +1,8 @@
-"""The statuses of NVIDIA's libraries beside CUDA's runtime: mathematics, compilers, management.
+"""The statuses of libraries beside CUDA's and ROCm's runtimes: mathematics, compilers, management.
 
 Sources: ``cublas_api.h`` and ``cufft.h`` of CUDA 12.9, ``cudnn_graph.h`` of cuDNN 9, ``cusparse.h``, ``cusolver_common.h``,
-``nvrtc.h``, ``nvJitLink.h``, and ``pynvml.py`` of nvidia-ml-py 13.615, which makes an exception of each of NVML's errors.
+``nvrtc.h``, ``nvJitLink.h``, ``rocblas-types.h``, ``miopen.h``, ``dcgm_structs.h``, ``amdsmi.h``, and
+``pynvml.py`` of nvidia-ml-py 13.615, which makes an exception of each of NVML's errors.
 """
 
 from __future__ import annotations
@@ -65,6 +66,25 @@ CUSOLVER_STATUS_INTERNAL_ERROR
 CUSOLVER_STATUS_NOT_SUPPORTED
 """
 
+OF_ROCM = """
+rocblas_status_invalid_handle
+rocblas_status_not_implemented
+rocblas_status_invalid_pointer
+rocblas_status_invalid_size
+rocblas_status_memory_error
+rocblas_status_internal_error
+rocblas_status_invalid_value
+rocblas_status_arch_mismatch
+miopenStatusNotInitialized
+miopenStatusInvalidValue
+miopenStatusBadParm
+miopenStatusAllocFailed
+miopenStatusInternalError
+miopenStatusNotImplemented
+miopenStatusUnknownError
+miopenStatusUnsupportedOp
+"""
+
 COMPILERS = """
 NVRTC_ERROR_OUT_OF_MEMORY
 NVRTC_ERROR_PROGRAM_CREATION_FAILURE
@@ -83,6 +103,11 @@ NVJITLINK_ERROR_INTERNAL
 """
 
 MANAGEMENT = """
+DCGM_ST_GPU_IS_LOST
+DCGM_ST_RESET_REQUIRED
+DCGM_ST_NVML_NOT_LOADED
+DCGM_ST_CONNECTION_NOT_VALID
+AMDSMI_STATUS_NO_DRV AMDSMI_STATUS_DRIVER_NOT_LOADED
 NVML_ERROR_UNINITIALIZED NVMLError_Uninitialized
 NVML_ERROR_INVALID_ARGUMENT NVMLError_InvalidArgument
 NVML_ERROR_NOT_SUPPORTED NVMLError_NotSupported

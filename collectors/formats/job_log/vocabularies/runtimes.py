@@ -1,10 +1,25 @@
-"""The statuses of other accelerators' runtimes: HSA (ROCm), Level Zero, SYCL's adapters, OpenCL, Gaudi's, Ascend's ACL.
+"""The statuses of other accelerators' runtimes: Vulkan, HSA (ROCm), Level Zero, SYCL's adapters, OpenCL, Gaudi's, Ascend's ACL.
 
 Sources: ``hsa.h`` and ``hsa_ext_amd.h`` of ROCm 6, ``ze_api.h`` 1.13, ``ur_api.h`` 0.12, ``cl.h`` 3.0, ``synStatus`` in Gaudi's
 troubleshooting guide 1.22, ``rt_error_codes.h`` of CANN 8.
 """
 
 from __future__ import annotations
+
+VULKAN = """
+VK_ERROR_OUT_OF_HOST_MEMORY
+VK_ERROR_OUT_OF_DEVICE_MEMORY
+VK_ERROR_INITIALIZATION_FAILED
+VK_ERROR_DEVICE_LOST
+VK_ERROR_MEMORY_MAP_FAILED
+VK_ERROR_LAYER_NOT_PRESENT
+VK_ERROR_EXTENSION_NOT_PRESENT
+VK_ERROR_FEATURE_NOT_PRESENT
+VK_ERROR_INCOMPATIBLE_DRIVER
+VK_ERROR_TOO_MANY_OBJECTS
+VK_ERROR_FRAGMENTED_POOL
+VK_ERROR_UNKNOWN
+"""
 
 HSA = """
 HSA_STATUS_ERROR_INVALID_ARGUMENT
@@ -61,50 +76,51 @@ UR_RESULT_ERROR_DEVICE_NOT_FOUND PI_ERROR_DEVICE_NOT_FOUND CL_DEVICE_NOT_FOUND
 UR_RESULT_ERROR_ADAPTER_SPECIFIC PI_ERROR_PLUGIN_SPECIFIC_ERROR
 """
 
+# with the numbers of the enumeration
 SYNAPSE = """
-synInvalidArgument
-synCbFull
-synOutOfHostMemory
-synOutOfDeviceMemory
-synObjectAlreadyInitialized
-synObjectNotInitialized
-synCommandSubmissionFailure
-synNoDeviceFound
-synDeviceTypeMismatch
-synFailedToInitializeCb
-synFailedToFreeCb
-synFailedToMapCb
-synFailedToUnmapCb
-synFailedToAllocateDeviceMemory
-synFailedToFreeDeviceMemory
-synFailedNotEnoughDevicesFound
-synDeviceReset
-synUnsupported
-synWrongParamsFile
-synDeviceAlreadyAcquired
-synNameIsAlreadyUsed
-synBusy
-synAllResourcesTaken
-synUnavailable
-synInvalidTensorDimensions
-synFail
-synOutOfResources
-synUninitialized
-synAlreadyInitialized
-synFailedSectionValidation
-synSynapseTerminated
-synAssertAsync
-synInvalidEventHandle
-synMappingNotFound
-synFailedDynamicPatching
-synFailedStaticPatching
-synFailedToSubmitWorkload
-synInvalidSectionsDefinition
-synInvalidTensorProperties
-synFailHccl
-synFailedToCollectTime
-synTimeout
-synResourceBadUsage
+1 synInvalidArgument
+2 synCbFull
+3 synOutOfHostMemory
+4 synOutOfDeviceMemory
+5 synObjectAlreadyInitialized
+6 synObjectNotInitialized
+7 synCommandSubmissionFailure
+8 synNoDeviceFound
+9 synDeviceTypeMismatch
+10 synFailedToInitializeCb
+11 synFailedToFreeCb
+12 synFailedToMapCb
+13 synFailedToUnmapCb
+14 synFailedToAllocateDeviceMemory
+15 synFailedToFreeDeviceMemory
+16 synFailedNotEnoughDevicesFound
+17 synDeviceReset
+18 synUnsupported
+19 synWrongParamsFile
+20 synDeviceAlreadyAcquired
+21 synNameIsAlreadyUsed
+22 synBusy
+23 synAllResourcesTaken
+24 synUnavailable
+25 synInvalidTensorDimensions
+26 synFail
+27 synOutOfResources
+28 synUninitialized
+29 synAlreadyInitialized
+30 synFailedSectionValidation
+31 synSynapseTerminated
+32 synAssertAsync
+33 synInvalidEventHandle
+34 synMappingNotFound
+35 synFailedDynamicPatching
+36 synFailedStaticPatching
+37 synFailedToSubmitWorkload
+38 synInvalidSectionsDefinition
+39 synInvalidTensorProperties
+40 synFailHccl
+41 synFailedToCollectTime
+42 synTimeout
+43 synResourceBadUsage
 """
 
 ASCEND = """
