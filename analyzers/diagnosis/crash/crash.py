@@ -271,7 +271,7 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     if kind == "crashed":
         row = rows.get(crash_row(group, spread), row)
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
-    if is_stated(failure.event for failure in group):
+    if kind != "device_lost" and is_stated(failure.event for failure in group):
         strength *= SHARE
     cut = [each for each in scene.of_kinds("exit") if each.first and each.event and each.event.exit_code is None]
     if any(failure.first for failure in (*mine, *cut)) and not any(failure.first for failure in group):

@@ -63,13 +63,16 @@ _SOURCE = re.compile(
     r"def |class |const |enum |static |@|\*|//|\||export |\w+ = )|=>|&&|\|\||\) \{|\\n\"|<<|\w\(.{0,80}\);"
 )
 _PEER = re.compile(
-    r"(?i)\b(?:to|from|with|peer|host|remote(?: host)?|server|address|dial tcp|endpoint)[ :=]{1,3}[\"'`\[(]?(?:\w{2,8}://)?"
+    r"(?i)\b(?:to|from|with|peer|remote|server|address|dial tcp|endpoint)(?: host)?[ :=]{1,3}[\"'`\[(]?(?:\w{2,8}://)?"
     r"(?P<host>(?:\d{1,3}\.){3}\d{1,3}|[a-z][\w-]{0,62}(?:\.[\w-]{1,62}){1,8}|[a-z][a-z-]{0,40}\d[\w-]{0,40})"
     r"[\"'`\])]?(?:(?::| port |<)(?P<port>\d{1,5}))?"
 )
 _DEVICE = re.compile(
     r"(?i)\b(?P<pci>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b|\b(?P<port>mlx\d_\d{1,2}(?:[:/]\d)?)\b"
     r"|\b(?:gpu|cuda|npu|hpu|xpu|device)[ :#=-]{1,2}(?P<number>\d{1,3})\b"
+)
+_NODE = re.compile(
+    r"(?i)(?<!to )(?<!from )(?<!remote )\b(?:host(?:name)?|node)[ =:]{1,3}(?P<node>[a-z][a-z.-]{0,40}\d[\w.-]{0,60}\w)\b(?!:)"
 )
 _RANK = re.compile(r"(?i)(?<!local )(?<!local_)\b(?:global_?)?rank[ =:]{1,3}(?P<rank>\d{1,7})\b")
 
@@ -147,13 +150,15 @@ def _states(text: str, found: Found) -> bool:
 
 
 def _slots(line: Line) -> dict[str, Any]:
-    """Return what a line says of whom it is about: a peer, a device, a rank where it names one."""
+    """Return what a line says of whom it is about: a peer, a device, a node and a rank where it names one."""
     slots: dict[str, Any] = {}
     text = line.text
     if found := _PEER.search(text):
         slots["peer"] = f"{found['host']}:{found['port']}" if found["port"] else found["host"]
     if found := _DEVICE.search(text):
         slots["device"] = (found["pci"] or found["port"] or found["number"]).lower()
+    if line.node is None and (found := _NODE.search(text)):
+        slots["node"] = found["node"]
     ranks = {each["rank"] for each in _RANK.finditer(text)}
     if line.rank is None and len(ranks) == 1:
         slots["rank"] = int(ranks.pop())

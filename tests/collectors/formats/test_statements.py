@@ -89,6 +89,17 @@ def test_what_the_line_says_of_whom_it_is_about_is_kept() -> None:
     assert (event.rank, event.peer, event.device) == (12, "gpu-n07:4791", "mlx5_3")
 
 
+def test_the_host_that_a_line_gives_is_its_own_and_the_one_it_calls_is_a_peer() -> None:
+    """A host is where the line was written, one that it connects to is another."""
+    [own] = _stated(
+        "ERROR: cuStreamSynchronize returned error CUDA_ERROR_LAUNCH_FAILED (rank 2, host gpu-n07, api.cpp:278)\n"
+    )
+    [other] = _stated("ERROR mover: connect to host gpu-n08 port 22 failed: No route to host\n")
+
+    assert (own.rank, own.node, own.peer) == (2, "gpu-n07", None)
+    assert (other.node, other.peer) == (None, "gpu-n08:22")
+
+
 def test_a_prefix_says_whose_the_line_is() -> None:
     """The rank of the prefix counts before one in the line."""
     [event] = _stated("[rank5]: ERROR io: flush: rank 2: read-only file system: Read-only file system\n")

@@ -47,12 +47,6 @@ SHAPES = (
             ),
         )
     ),
-    shape(
-        "hipError",
-        r"(?P<message>\bhipError(?:IllegalAddress|LaunchFailure|ECCNotCorrectable|NoBinaryForGpu|InvalidDeviceFunction|OutOfMemory|"
-        r"NotInitialized|NoDevice|MisalignedAddress)\b.{0,160})",
-        "cuda_error",
-    ),
     *(  # HCL, Habana's collective library and its runtime; what a check of theirs finds is no device's
         shape(word, pattern, name, exception=raised)
         for word, pattern, name, raised in (
@@ -107,24 +101,6 @@ SHAPES = (
         "diagnostic_failed",
     ),
     shape("CUDA Error: no CUDA", r"^CUDA Error: (?P<message>no CUDA-capable device is detected.{0,100})", "cuda_error"),
-    *(
-        shape(
-            word,
-            r"(?P<message>CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE|HARDWARE_STACK_ERROR|"
-            r"MISALIGNED_ADDRESS|ILLEGAL_INSTRUCTION|ASSERT|SYSTEM_NOT_READY|SYSTEM_DRIVER_MISMATCH)\b.{0,160})",
-            "cuda_error",
-        )
-        for word in (
-            "CUDA_ERROR_ILL",
-            "CUDA_ERROR_LA",
-            "CUDA_ERROR_EC",
-            "CUDA_ERROR_NV",
-            "CUDA_ERROR_H",
-            "CUDA_ERROR_MIS",
-            "CUDA_ERROR_AS",
-            "CUDA_ERROR_SY",
-        )
-    ),
     shape(
         "cudaError",
         r"(?P<message>\bcudaError(?:IllegalAddress|LaunchFailure|ECCUncorrectable|NvlinkUncorrectable|HardwareStackError|"
@@ -272,10 +248,6 @@ SHAPES = (
         "NCCL operation ",
         r"NCCL operation .{1,160}? failed: (?!invalid usage)(?P<message>[^.]{1,200})",
         "nccl_error",
-    ),
-    # TensorFlow says the same of a host without GPUs, and goes on without: "failed call to cuInit".
-    shape(
-        "CUDA_ERROR_NO_DEVICE", r"^(?!.{0,400}cuInit).{0,400}(?P<message>CUDA_ERROR_NO_DEVICE.{0,100})", "cuda_error"
     ),
     shape(
         "| Fail",

@@ -59,12 +59,6 @@ SHAPES = (
         exception="OSError",
     ),
     shape(
-        "ENOSPC: ",
-        r"^(?:Error: )?(?P<message>ENOSPC: no space left on device.{0,100})",
-        "traceback",
-        exception="OSError",
-    ),
-    shape(
         "OSError(28, ",
         r"\b(?:ERROR|Error|error)\b.{0,200}OSError\((?P<message>28, 'No space left on device')",
         "traceback",
@@ -161,11 +155,6 @@ SHAPES = (
         r"^(?!.{0,240}(?i:retr|warn)).{0,240}(?P<message>\[Errno (?:5|28|30|98|107|108|112|116|121|122)\] .{1,200})",
         "traceback",
         exception="OSError",
-    ),
-    shape(
-        "what():  ",
-        r"what\(\):  .{0,120}?(?P<message>CUDA driver version is insufficient.{0,160})",
-        "cuda_error",
     ),
     shape(
         "what():  Resource temp",

@@ -91,7 +91,6 @@ SHAPES = (
         r"^(?P<message>no kernel image is available for execution on the device)",
         "cuda_error",
     ),
-    shape("cudaError_t ", r"cudaError_t \d{1,4} : \"(?P<message>[^\"]{1,120})\"", "cuda_error"),
     shape(
         "monitoredBarrier",
         r"(?P<message>Ranks? [\d, ]{1,4000} failed to pass monitoredBarrier)",
