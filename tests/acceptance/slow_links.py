@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -24,6 +25,7 @@ import httpx
 
 from collectors.live.sources.sockets import connections
 from tests.acceptance.slow_jobs import (
+    CALM_SECONDS,
     DECIDED_SECONDS,
     OVER_SECONDS,
     SLOW_SECONDS,
@@ -40,7 +42,6 @@ from tests.support.slow_jobs.linked_nodes import INCOMING, NODES, OUTGOING, Link
 
 Row = dict[str, Any]
 SMALLEST_SECONDS, RUNNING_STEPS = 20.0, 20
-CALM_SECONDS = 150.0
 
 
 def trial(lane: Lane, nodes: LinkedNodes, culprit: int, way: str) -> Row:
@@ -76,10 +77,11 @@ def measure(folder: Path, culprits: list[tuple[int, str]], rows: list[Row]) -> N
         job = linked_nodes.start(stack, nodes, cluster.farm, folder / "job", f"linked-{os.getpid()}")
         _known(client, job)
         time.sleep(STEADY_SECONDS)
+        draws = random.Random(7)
         for culprit, way in culprits:
             rows.append(trial(Lane(client, job, "ddp+probe", 0.0), nodes, culprit, way))
             print("right" if rows[-1]["right"] else "not right", json.dumps(rows[-1]), flush=True)
-            time.sleep(CALM_SECONDS)
+            time.sleep(draws.uniform(*CALM_SECONDS))
 
 
 def read(nodes: LinkedNodes) -> dict[frozenset[int], float]:
