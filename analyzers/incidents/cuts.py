@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzers.incidents import messages
+from analyzers.incidents.code_versions import other_code
 from analyzers.incidents.evidence import select_records
 from analyzers.incidents.job_views.recovery import STANDS_STILL
 from analyzers.incidents.moving_again import moves_since
@@ -69,7 +70,7 @@ def _slow(state: EngineState, incident: Incident) -> SlowLook | None:
     measures = view.burdens.compare(found.since, state.now, found.before_seconds, found.seconds, earlier)
     return SlowLook(
         since=found.since, step=found.step, before_seconds=found.before_seconds, seconds=found.seconds,
-        measures=tuple(measures),
+        measures=tuple(measures), code=other_code(state, view, found),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from analyzers.incidents.code_versions import change_code, compare_with_before
 from analyzers.incidents.evidence import Evidence, concerns_job
 from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting
@@ -149,9 +150,7 @@ def remember_declared(state: EngineState, declared: Declared) -> None:
     else:
         state.declared.pop(declared.job, None)
     if before is not None and before.code_version != declared.code_version:
-        for key, view in state.jobs.items():  # other code has another rhythm
-            if key[0] == declared.job and (key[1] is None or key[1] >= declared.attempt):
-                view.progress.forget(state.now)
+        change_code(state, before, declared)
     if (hosting := state.hosting.get(declared.job)) is not None:
         hosting.declare(declared.attempt, declared.nodes, state.now)
 
@@ -189,6 +188,7 @@ def _place(state: EngineState, key: JobKey, node: str, at: float) -> bool:
     if key not in state.jobs:
         state.jobs[key] = JobView(*key, state.knowledge, state.roles.setdefault(key[0], RoleReadings()), state.viewed)
         take_learned(state, key)
+        compare_with_before(state, state.jobs[key])
     return True
 
 
@@ -289,6 +289,7 @@ def forget_old(state: EngineState, now: float) -> None:
     for job, attempt in state.jobs:
         attempts[job].append(attempt)
     state.hosting = {job: hosting for job, hosting in state.hosting.items() if job in attempts}
+    state.changed_code = {job: one for job, one in state.changed_code.items() if job in attempts}
     for job, hosting in state.hosting.items():
         hosting.forget(now - FORGOTTEN_SECONDS, attempts[job])
     _count_ranks(state)

@@ -12,6 +12,7 @@ from analyzers.incidents.fleet import Fleet, FleetReport
 from analyzers.incidents.fleet.node_activity import NodeActivity
 from analyzers.incidents.hosting import Hosting
 from analyzers.incidents.job_views import JobView, RoleReadings
+from analyzers.incidents.job_views.pace_changes import CodeSwitch, UsualPace
 from analyzers.incidents.messages import Declared, Ending
 from analyzers.incidents.room import Room
 from analyzers.knowledge import Knowledge
@@ -50,6 +51,16 @@ class Failure(NamedTuple):
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedCode:
+    """What is known of a job before its code changed. ``attempt``: the first with the new code."""
+
+    attempt: int
+    switch: CodeSwitch
+    pace: UsualPace
+    nodes: frozenset[str]
+
+
 @dataclass(slots=True)
 class EngineState:
     """The engine's memory; only ``step`` changes it."""
@@ -72,6 +83,7 @@ class EngineState:
     declared: dict[str, Declared] = field(
         default_factory=dict
     )  # job → the scheduler's word; only the driver forgets it
+    changed_code: dict[str, ChangedCode] = field(default_factory=dict)  # job → what its steps took by the code before
     endings: dict[str, Ending] = field(default_factory=dict)  # job → a person's word that it is being stopped
     jobs_on: dict[str, set[JobKey]] = field(default_factory=dict)  # node → attempts that run there
     incidents: dict[str, Incident] = field(default_factory=dict)  # the open ones

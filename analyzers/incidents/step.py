@@ -29,7 +29,7 @@ from analyzers.incidents.detectors import OF_AN_END, find_symptoms
 from analyzers.incidents.job_end import died_again, how_its_job_ended, next_run_at, stop_of, why_no_crash
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS
-from analyzers.incidents.job_views.step_pace import LEAST_SECONDS
+from analyzers.incidents.job_views.pace_changes import LEAST_SECONDS
 from analyzers.incidents.memory import (
     context_records,
     drop_incident,

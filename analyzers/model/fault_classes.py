@@ -225,6 +225,7 @@ def _slow() -> Iterator[FaultClass]:
         ("slow_stage", "imbalance", "a pipeline stage has more work than the others", "give the stage fewer layers"),
         ("slow_data", "data", "some microbatches have more work than others", "even out the lengths of their sequences"),
         ("slow_loader", "storage", "devices wait for the data loader", "look at the loader and the file system that it reads"),
+        ("slow_code", "code", "steps take longer by another version of the code", "look at what changed with it, or go back"),
         ("slow_pauses", "code", "hosts pause in turns", "collect garbage and save checkpoints on all ranks at one time"),
     )  # fmt: skip
     for name, cause, words, advice in advised:

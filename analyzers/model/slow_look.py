@@ -32,6 +32,14 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     most: float | None = None  # the largest rise of all
 
 
+class OtherCode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The versions of the job's code before and since a slowdown. ``new_nodes``: hosts since that were none before."""
+
+    before: str
+    since: str
+    new_nodes: tuple[str, ...] | None = None  # None: not known
+
+
 class SlowLook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A slowdown that lasts."""
 
@@ -40,3 +48,4 @@ class SlowLook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     before_seconds: float | None = None  # that a step took; None: an engine before this one knew it
     seconds: float | None = None
     measures: tuple[Measure, ...] = ()
+    code: OtherCode | None = None

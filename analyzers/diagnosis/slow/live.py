@@ -22,7 +22,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.frames import FrameRules
 from analyzers.model.ranges import ranges
-from analyzers.model.slow_look import Apart, Measure, SlowLook
+from analyzers.model.slow_look import Apart, Measure, OtherCode, SlowLook
 from analyzers.model.standings import SOFT, Observation, histories
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
@@ -48,6 +48,7 @@ ALIKE = (
     "whether it is the code, its data, the storage or the network: what changed at that step, the lengths of sequences, the "
     "time that the data loader takes, and a trace of torch.profiler would show it"
 )
+CODE_OR_NODES = "whether it is the code or a machine, which the version before on the same nodes would show"
 BESIDE = "whether its machine holds it up, or something that runs beside it"
 LINKS = "which of its ports and cables it is, or its switch: their error counters, and a bandwidth test of the node"
 ONE_MACHINE = "whether it is their one machine, the code or the data: the same job on another machine would show it"
@@ -86,6 +87,8 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
         yield finding(
             "slow_undecided", "slow", "unknown", evidence=(*beside, *shown_by), onset=slow.since, missing=(NOT_DECIDED,)
         )
+    elif slow.code is not None:
+        yield _of_code(slow, slow.code, beside)
     elif any(one.name in {"cpu", "own"} and one.risen == one.read >= FEWEST_PEERS for one in slow.measures):
         alone = len(set(topology.nodes.values())) < 2
         fault_class, missing = ("slower", ONE_MACHINE) if alone else ("slow_together", ALIKE)
@@ -97,6 +100,23 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
             "slower", "slow", "unknown", evidence=(*beside, *shown_by), onset=slow.since,
             missing=(NOT_DECIDED if own is None else BETWEEN,),
         )  # fmt: skip
+
+
+def _of_code(slow: SlowLook, code: OtherCode, beside: tuple[Evidence, ...]) -> Finding:
+    """Claim that the code is what changed, where the job has no node that it had not before."""
+    if code.new_nodes is None or code.new_nodes:
+        nodes = (
+            "the nodes, too"
+            if code.new_nodes is None
+            else f"{len(code.new_nodes)} of its nodes, such as {code.new_nodes[0]}"
+        )
+        missing = f"{CODE_OR_NODES}: {nodes} may have changed with it"
+        return finding("slow_undecided", "slow", "unknown", evidence=beside, onset=slow.since, missing=(missing,))
+    why = f"the steps became longer with its version {code.since}, on the nodes that had run version {code.before}"
+    suspect = Suspect(kind="code", strength=SURE, why=why, evidence=beside[:1])
+    return replace(
+        finding("slow_code", "slow", "code", suspect, evidence=beside, onset=slow.since), first_symptom=beside[0]
+    )
 
 
 def _apart(slow: SlowLook, topology: Topology) -> Iterator[tuple[Measure, Apart]]:
@@ -136,6 +156,9 @@ def _in_words(slow: SlowLook) -> str:
     began = f"since step {slow.step:,}"
     if slow.seconds is None or slow.before_seconds is None:
         return f"a step takes longer {began}"
+    if slow.code is not None:
+        more = f"{100 * (slow.seconds / slow.before_seconds - 1):.0f} % longer than by version {slow.code.before}"
+        return f"a step takes {slow.seconds:.3g} s by version {slow.code.since} of the code, {more} ({slow.before_seconds:.3g} s)"
     longer = f"{100 * (slow.seconds / slow.before_seconds - 1):.0f} % longer than before ({slow.before_seconds:.3g} s)"
     return f"a step takes {slow.seconds:.3g} s {began}, {longer}"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.step_pace import LEAST_SECONDS, SLOWER_SHARE, Slowdown
+from analyzers.incidents.job_views.pace_changes import LEAST_SECONDS, SLOWER_SHARE, Slowdown
 from analyzers.model.incident import Symptom
 
 
@@ -26,6 +26,11 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 def in_words(found: Slowdown) -> str:
     """Say since when steps take longer, and by how much."""
     bound = f"bound {100 * SLOWER_SHARE:.0f} % for {LEAST_SECONDS:.0f} s"
+    if found.code is not None:
+        return (
+            f"a step takes {found.seconds:.3g} s by code version {found.code.since}, {100 * found.share:.0f} % longer than the "
+            f"{found.before_seconds:.3g} s by version {found.code.before} ({bound})"
+        )
     return (
         f"a step takes {found.seconds:.3g} s since step {found.step:,}, {100 * found.share:.0f} % longer than the "
         f"{found.before_seconds:.3g} s before ({bound})"

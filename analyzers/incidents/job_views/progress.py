@@ -19,8 +19,9 @@ import numpy as np
 
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
 from analyzers.incidents.job_views.node import PROBE, NodeView
+from analyzers.incidents.job_views.pace_changes import CodeSwitch, Slowdown, UsualPace
 from analyzers.incidents.job_views.standstills import Standstill, Standstills
-from analyzers.incidents.job_views.step_pace import Slowdown, StepPace
+from analyzers.incidents.job_views.step_pace import StepPace
 from analyzers.incidents.job_views.step_rhythm import FEWEST, SHORTEST_SECONDS, StepRhythm, StepRow
 from collectors.records import COUNTED, STEP_COLUMNS, Steps
 
@@ -102,6 +103,7 @@ class Progress:
         self.reporter_kinds: dict[str, ReporterKind] = {}
         self.series: dict[Key, StepSeries] = {}
         self.standstills = Standstills()
+        self._other_code: tuple[UsualPace, CodeSwitch] | None = None  # what steps took before, for reporters to come
         self._returned_at: dict[str, float] = {}  # node → when its agent was back after a span without one
 
     def take(self, steps: Steps, node: NodeView, before: float, received_at: float) -> None:
@@ -207,6 +209,17 @@ class Progress:
         """Return since when another pace may be usual: another run, or other code, has begun."""
         return max((series.pace.forgotten_at for series in self.series.values()), default=0.0)
 
+    def usual_pace(self) -> UsualPace | None:
+        """Return what steps take now by the most frequent reporter; None: too little is known."""
+        lead = self.lead
+        return None if lead is None else self.series[lead].pace.usual(self.standstills)
+
+    def compare_with(self, before: UsualPace, code: CodeSwitch) -> None:
+        """Compare the steps from now on with what they took under other code."""
+        self._other_code = before, code
+        for series in self.series.values():
+            series.pace.compare_with(before, code)
+
     def trouble(self) -> LossAnomaly | None:
         """Return the anomaly of the first reporter that shows one."""
         found = (self.series[key].trouble() for key in sorted(self.series))
@@ -217,6 +230,8 @@ class Progress:
         series = self.series.get(key)
         if series is None and (len(self.series) < MOST_FOLLOWED or key < max(self.series)):
             series = self.series[key] = StepSeries(StepRhythm(self.standstills))
+            if self._other_code is not None:
+                series.pace.compare_with(*self._other_code)
             if len(self.series) > MOST_FOLLOWED:
                 del self.series[max(self.series)]
         return series

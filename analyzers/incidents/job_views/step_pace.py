@@ -14,33 +14,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.incidents.job_views.medians import median
+from analyzers.incidents.job_views.pace_changes import (
+    LEAST_SECONDS,
+    CodeSwitch,
+    PaceSpans,
+    Slowdown,
+    UsualPace,
+    begun,
+    newest_spans,
+    slower_than,
+    usual_pace,
+)
 from analyzers.incidents.job_views.standstills import Standstill
 
 SPAN_SECONDS = 10.0
 MOST_POINTS = 400  # an hour, where steps are reported all the time
 KEPT_POINTS = 120  # over an engine's restart
 WARM_UP_SECONDS, WARM_UP_SPANS = 60.0, 3  # compiling, filling caches
-LEAST_PAST_SECONDS, LEAST_PAST_SPANS = 240.0, 12  # before anything is usual
-LEAST_SECONDS, LEAST_SPANS = 120.0, 6  # that a slowdown lasts before it is one
-LATEST_SECONDS = 1_800.0  # after which a change is found no more
-RECENT_SECONDS = 120.0  # right before it: a rise that began earlier did not begin at a moment
-BLOCK_SECONDS, BLOCK_SPANS = 60.0, 3  # of the past: how much it varies by itself
-SLOWER_SHARE = 0.10
-SLOWER, AS_BEFORE, BEYOND = math.log1p(SLOWER_SHARE), math.log(1.05), math.log(1.03)
-TIMES_NOISE = 4.0
-NEWEST_PARTS = ((60.0, 3), (30.0, 3))  # of a slowdown: seconds, spans; each must be slower
-FEW = 0.3  # of the spans of any part may be as before
-MOST_TURNS, LEAST_BETWEEN = 3, 2  # changes that are looked at, one after the other; spans between two
-EDGE_SPANS, SHARP_SHARE, TIMES_EDGE_NOISE = 4, 0.6, 1.5
+AS_BEFORE = math.log(1.05)
 PAUSE_TIMES = 3.0  # a span counts as no longer than so many usual ones
 GLANCE_POINTS, GLANCE_TIMES = 14, 1.04  # two minutes
 LOOK_SPANS = 30  # a whole look at least so often: what is usual may have changed
@@ -51,8 +49,6 @@ DAY_SECONDS = 86_400.0
 REGULAR = 0.1  # of the time between two slowdowns: what comes as regularly as this is the job's own
 LONGER_THAN_USUAL = 1.5
 
-Floats = NDArray[np.float64]
-
 
 class Point(NamedTuple):
     """The newest step of a span of ten seconds. ``rate``: work a second, as the log has it; NaN: it does not."""
@@ -62,38 +58,6 @@ class Point(NamedTuple):
     rate: float = math.nan
 
 
-class Slowdown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Steps that take longer than before. Instants by the service's clock."""
-
-    since: float
-    step: int  # after which it began
-    before_seconds: float  # that a step took
-    seconds: float  # that it took when this was found
-    found_at: float
-    until: float | None = None
-    adopted: bool = False  # it is over because it has lasted for so long
-
-    @property
-    def share(self) -> float:
-        """Return which part longer a step takes: 0.3 is 30 %."""
-        return self.seconds / self.before_seconds - 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Spans:
-    """Spans between two points: where each began and ended, logarithms of seconds a step, and how much they count."""
-
-    begin: Floats
-    end: Floats
-    step: NDArray[np.int64]  # at its begin
-    logs: Floats
-    rates: Floats
-    weight: Floats  # seconds; a pause counts as little as any span
-
-    def __len__(self) -> int:
-        return len(self.begin)
-
-
 class StepPace:
     """The newest hour of one reporter's steps."""
 
@@ -101,6 +65,7 @@ class StepPace:
         "_began_at",
         "_looked",
         "_newest",
+        "_other_code",
         "_points",
         "_seen",
         "_trimmed",
@@ -114,6 +79,7 @@ class StepPace:
         self.slowdown: Slowdown | None = None  # that lasts
         self.past: list[Slowdown] = []  # of the newest day
         self.forgotten_at = 0.0  # it is another run's, or other code's, since
+        self._other_code: tuple[UsualPace, CodeSwitch] | None = None  # until its first minutes are compared
         self._points: dict[int, Point] = {}
         self._began_at = math.inf
         self._trimmed = False  # the oldest points are gone
@@ -143,21 +109,32 @@ class StepPace:
         self._trimmed, self._looked = False, 0
         self.slowdown, self.past, self.forgotten_at = None, [], max(before_at, self.forgotten_at)
 
+    def usual(self, standstills: Iterable[Standstill]) -> UsualPace | None:
+        """Return what its steps take now; None: too little is known."""
+        return usual_pace(self._spans(standstills))
+
+    def compare_with(self, before: UsualPace, code: CodeSwitch) -> None:
+        """Compare the first minutes with what steps took under other code."""
+        self._other_code = before, code
+
     def update(self, standstills: Iterable[Standstill]) -> None:
         """Look whether a slowdown has begun or ended, once for each new span."""
         newest = self._newest
         if newest <= self._seen or not self._points:
             return
         self._seen = newest
-        if self.slowdown is None and newest < self._looked + LOOK_SPANS and not self._seems_slower():
+        waits = newest < self._looked + LOOK_SPANS and self._other_code is None
+        if self.slowdown is None and waits and not self._seems_slower():
             return
         self._looked = newest
         spans = self._spans(standstills)
         self._usual = math.exp(median(spans.logs)) if len(spans) else math.inf
         if self.slowdown is not None:
             self._look_for_end(spans, self.slowdown)
-        elif (found := self._begun(spans)) is not None and not self._is_own_habit(found):
+        elif (found := begun(spans)) is not None and not self._is_own_habit(found):
             self.slowdown = found
+        elif self._other_code is not None and usual_pace(spans) is not None:
+            self.slowdown, self._other_code = slower_than(spans, *self._other_code), None
 
     def document(self) -> dict[str, Any]:
         """Return what is known, as plain values; ``restore`` takes it."""
@@ -189,7 +166,7 @@ class StepPace:
         steps = newest[-1].step - newest[0].step
         return steps <= 0 or newest[-1].at - newest[0].at > GLANCE_TIMES * self._usual * steps
 
-    def _spans(self, standstills: Iterable[Standstill]) -> _Spans:
+    def _spans(self, standstills: Iterable[Standstill]) -> PaceSpans:
         """Return the spans, without warm-up, those that no agent read, and the newest one, which is not whole yet."""
         points = [self._points[place] for place in sorted(self._points)[:-1]]
         pairs = [(one, other) for one, other in pairwise(points) if other.step > one.step and other.at > one.at]
@@ -208,30 +185,14 @@ class StepPace:
         seconds = end - begin
         usual = median(seconds) if len(seconds) else 0.0
         logs = np.log(seconds / np.maximum(after - step, 1))
-        return _Spans(begin, end, step, logs, rates, np.minimum(seconds, PAUSE_TIMES * usual))
+        return PaceSpans(begin, end, step, logs, rates, np.minimum(seconds, PAUSE_TIMES * usual))
 
-    def _begun(self, spans: _Spans) -> Slowdown | None:
-        """Return the slowdown that has begun in the newest half hour and lasts, None where there is none.
-
-        A rise that is none by itself, as where other work begins beside the job, hides no later one, and is not its beginning.
-        """
-        at = _turn(spans)
-        for _ in range(MOST_TURNS):
-            if at is None:
-                break
-            following = _turn(spans, at)
-            found = _slower_since(spans, at, following)
-            if found is not None or following is None:
-                return found
-            spans, at = _raised(spans, at, following), following
-        return None
-
-    def _look_for_end(self, spans: _Spans, lasting: Slowdown) -> None:
+    def _look_for_end(self, spans: PaceSpans, lasting: Slowdown) -> None:
         since = spans.begin >= lasting.since
         logs, weight, begin = spans.logs[since], spans.weight[since], spans.begin[since]
         if not len(logs):
             return
-        count = _newest(weight, AGAIN_SECONDS, AGAIN_SPANS)
+        count = newest_spans(weight, AGAIN_SECONDS, AGAIN_SPANS)
         whole = len(logs) >= AGAIN_SPANS and float(weight[-count:].sum()) >= AGAIN_SECONDS
         bound = math.log(lasting.before_seconds) + AS_BEFORE
         parts = (logs[-count : -count // 2], logs[-count // 2 :])
@@ -254,111 +215,3 @@ class StepPace:
         alike = found.share <= max(first.share, second.share) * 1.25 + 0.05
         longest = max((one.until or one.since) - one.since for one in (first, second))
         return regular and alike and found.found_at - found.since < LONGER_THAN_USUAL * longest + LEAST_SECONDS
-
-
-def _newest(weight: Floats, seconds: float, fewest: int) -> int:
-    """Return how many of the newest spans last so long together, and are so many."""
-    count = int(np.searchsorted(np.cumsum(weight[::-1]), seconds)) + 1
-    return min(max(count, fewest), len(weight))
-
-
-def _slower_since(spans: _Spans, at: int, following: int | None) -> Slowdown | None:
-    """Return the slowdown that begins with a span; ``following``: where steps changed again. None where it is none."""
-    recent = spans.logs[at - _newest(spans.weight[:at], RECENT_SECONDS, LEAST_SPANS) : at]
-    usual = max(median(spans.logs[:at]), median(recent))
-    needed = max(SLOWER, *_own_noise(spans.logs[:at], spans.weight[:at], usual, float(spans.weight[at:].sum())))
-    if following is not None and median(spans.logs[at:following]) < usual + needed:
-        return None
-    longer = np.flatnonzero(spans.logs[at:] >= usual + needed / 2)
-    at += int(longer[0]) if len(longer) else 0
-    after, weight = spans.logs[at:], spans.weight[at:]
-    if len(after) < LEAST_SPANS or float(weight.sum()) < LEAST_SECONDS:
-        return None
-    rise = median(after) - usual
-    level = usual + max(needed * 0.7, rise / 2)  # a span that is half over is no slow one
-    if rise < needed or not _lasts(after, weight, level) or not _is_sharp(spans.logs, at, rise):
-        return None
-    if _has_more_work(spans, at, rise):
-        return None
-    return Slowdown(
-        since=float(spans.begin[at]), step=int(spans.step[at]), before_seconds=math.exp(usual),
-        seconds=math.exp(usual + rise), found_at=float(spans.end[-1]),
-    )  # fmt: skip
-
-
-def _raised(spans: _Spans, at: int, until: int) -> _Spans:
-    """Return spans of which those before a rise are as long as those since, until the next: what they vary is known of both."""
-    logs = spans.logs.copy()
-    logs[:at] += max(median(logs[at:until]) - median(logs[:at]), 0.0)
-    return replace(spans, logs=logs)
-
-
-def _turn(spans: _Spans, after: int = 0) -> int | None:
-    """Return the span with which the newest rise most likely begins; None where too little is known before or after.
-
-    ``after``: a span with which steps changed before: a further change since then is looked for.
-
-    By the cumulative sum of logarithms that are cut off beyond their spread: one pause weighs no more than one slow span.
-    """
-    count, total = len(spans), float(spans.weight.sum())
-    passed = np.cumsum(spans.weight)
-    left = total - passed + spans.weight  # from each span on
-    first = max(int(np.searchsorted(passed, LEAST_PAST_SECONDS)) + 1, LEAST_PAST_SPANS)
-    first = max(first, int(np.searchsorted(-left, -LATEST_SECONDS)), after + LEAST_BETWEEN if after else 0)
-    last: int = min(int(np.searchsorted(-left, -LEAST_SECONDS, side="right")) - 1, count - LEAST_SPANS)
-    if first > last:
-        return None
-    logs = spans.logs[after:]
-    middle = median(logs)
-    bound = max(4.0 * _spread(logs), 0.02)
-    cut = np.clip(logs, middle - bound, middle + bound)
-    sums = np.concatenate(([0.0], np.cumsum(cut)))
-    places = np.arange(first - after, last - after + 1)
-    means = (sums[-1] - sums[places]) / (len(logs) - places) - sums[places] / places
-    return after + int(places[np.argmax(means * np.sqrt(places * (len(logs) - places)))])
-
-
-def _own_noise(logs: Floats, weight: Floats, usual: float, lasted: float) -> tuple[float, float]:
-    """Return what a rise must exceed by the job's own past: its noise from block to block, and its slowest block.
-
-    A block is a minute, or a fifth of what the rise has lasted: what a minute of other work does hides no slow half hour.
-    """
-    block = max(BLOCK_SECONDS, min(lasted / 5, float(weight.sum()) / 4))
-    levels, first, length = list[float](), 0, 0.0
-    for place, seconds in enumerate(weight.tolist(), 1):
-        length += seconds
-        if length >= block and place - first >= BLOCK_SPANS:
-            levels.append(median(logs[first:place]))
-            first, length = place, 0.0
-    if not levels:
-        return math.inf, math.inf
-    by_blocks = _spread(np.array(levels))
-    by_spans = 1.2533 * _spread(logs) / math.sqrt(max(len(logs) / len(levels), 1.0))
-    return TIMES_NOISE * max(by_blocks, by_spans), max(levels) - usual + BEYOND
-
-
-def _lasts(after: Floats, weight: Floats, level: float) -> bool:
-    """Whether steps have taken so long from first to last, and not only in the spans that a pause falls into."""
-    half = len(after) // 2
-    newest = (after[-_newest(weight, seconds, fewest) :] for seconds, fewest in NEWEST_PARTS)
-    parts = (after[:half], after[half:], *newest)
-    return min(float(np.quantile(part, FEW)) for part in parts) >= level
-
-
-def _is_sharp(logs: Floats, at: int, rise: float) -> bool:
-    """Whether most of a rise lies between two neighbouring spans: what grows little by little does not begin at a moment."""
-    edge = median(logs[at : at + EDGE_SPANS]) - median(logs[at - EDGE_SPANS : at])
-    noise = 1.2533 * _spread(logs[:at]) * math.sqrt(2.0 / EDGE_SPANS)
-    return edge >= SHARP_SHARE * rise - TIMES_EDGE_NOISE * noise
-
-
-def _has_more_work(spans: _Spans, at: int, rise: float) -> bool:
-    """Whether the log has a rate of work, and that has fallen by far less than the steps have become longer."""
-    before, after = (part[np.isfinite(part) & (part > 0)] for part in (spans.rates[:at], spans.rates[at:]))
-    if 2 * len(before) < at or 2 * len(after) < len(spans) - at:
-        return False
-    return math.log(median(before) / median(after)) < rise / 2
-
-
-def _spread(values: Floats) -> float:
-    return 1.4826 * median(np.abs(values - median(values)))

@@ -12,6 +12,7 @@ from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.formats import Input, text_evidence
+from tests.support.gray_fleet import GrayFleet, on
 from tests.support.straggler_logs import MegatronJob, scores_log
 
 SLOW = {5: 1.3}
@@ -159,3 +160,16 @@ def test_steps_that_became_longer_agree_with_whom_the_reports_name() -> None:
     found = verdict(MegatronJob(slow=SLOW, since=25).log(59))
     assert named(found) == [("rank", (5,))]
     assert not any("who is not decided" in one.what for one in found.missing)
+
+
+@pytest.mark.parametrize(("node", "agrees"), [(1, True), (2, False)])
+def test_hardware_that_is_not_well_agrees_on_the_same_node_alone(node: int, agrees: bool) -> None:
+    """A GPU with half of its PCIe lanes, where the reported rank runs or elsewhere: there it confirms nothing."""
+    data = scores_log({9: 0.55}).encode()
+    fleet = GrayFleet(nodes=4, gpus=8, names=tuple(f"node-{one}" for one in range(4)), change=on(node, 1, width=8))
+    window = Window.build([*text_evidence.read(Input("rank0.log", io.BytesIO(data), data)), *fleet.records()])
+    found = judge(window, infer(window), Knowledge())
+
+    assert [one.id for one in found.culprits] == ["node-1"]
+    assert (found.roots[0].families == ("timings", "hardware")) == agrees
+    assert agrees or found.action.kind == "probe"
