@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from collectors.formats.job_log import families, shapes, statements
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.launchers import WORDS
@@ -202,11 +204,18 @@ def _is_talk(text: str, at: int) -> bool:
     return _TALK.search(text[: min(at, _TALK_WITHIN)]) is not None
 
 
+def _named(found: LogEvent) -> LogEvent:
+    """Add to an exception the error that its message names."""
+    if found.event != "traceback" or found.code is not None:
+        return found
+    return msgspec.structs.replace(found, code=statements.code_of(f"{found.exception}: {found.message or ''}"))
+
+
 def events_of(line: Line) -> Iterator[LogEvent]:
     """Give the events of one line that belongs to no traceback and to no launcher."""
     text = line.text
     if shaped := shapes.events(families.SHAPES, line):
-        yield from shaped
+        yield from (_named(each) for each in shaped)
         return
     if "ProcessGroup" in text or "atchdog" in text or "WorkNCCL" in text:
         found = list(_watchdog(line))

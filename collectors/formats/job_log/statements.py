@@ -35,9 +35,9 @@ _KEY = r"\b(?:level|severity|lvl)[\"']?\s?[=:]\s?[\"']?"
 _FATAL = r"(?:fatal error|error|err|fatal|crit|critical|panic|failure)"
 _LESSER = r"(?:warning|warn|note|hint|info|notice|debug|trace)"
 _LEVEL = re.compile(
-    r"(?P<error>\b(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|EMERG)\b|\[?[EF]\d{3,4} \d\d:\d\d"
+    r"(?P<error>\b(?:ERROR|FATAL|CRITICAL|SEVERE|PANIC|EMERG)\b|\[?[EF]\d{3,8} \d\d:\d\d"
     rf"|(?i:{_KEY}{_FATAL}\b|^\W{{0,4}}{_FATAL}\W{{0,3}}[:\]|>-]|[\[<]{_FATAL}[\]>]))"
-    r"|(?P<other>(?<![=\w])(?:WARN|WARNING|INFO|DEBUG|TRACE|NOTICE|VERBOSE|HINT)\b|\[?[IWD]\d{3,4} \d\d:\d\d"
+    r"|(?P<other>(?<![=\w])(?:WARN|WARNING|INFO|DEBUG|TRACE|NOTICE|VERBOSE|HINT)\b|\[?[IWD]\d{3,8} \d\d:\d\d"
     r"|: [IWD] (?:external|tensorflow)/"  # TensorFlow and XLA
     rf"|(?i:{_KEY}{_LESSER}\w{{0,8}}\b|^\W{{0,4}}{_LESSER}\W{{0,3}}[:\]|>-]|[\[<]{_LESSER}[\]>]))"
 )

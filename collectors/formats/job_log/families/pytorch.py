@@ -27,7 +27,7 @@ SHAPES = (
     ),
     shape(
         "Check failed: ",
-        r"^(?:F\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,4}\d{1,9} |\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} C \d{1,9} \d{1,9}\] )"
+        r"^(?:F\d{4}(?:\d{4})? \d\d:\d\d:\d\d\.\d{1,9} {1,4}\d{1,9} |\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} C \d{1,9} \d{1,9}\] )"
         r"[\w./-]{1,200}:\d{1,6}[\]:] {1,4}Check failed: (?P<message>.{1,400})",
         "traceback",
         exception="Check failed",

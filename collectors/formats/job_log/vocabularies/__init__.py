@@ -25,7 +25,7 @@ _BEFORE = re.compile(
     r"CUDA|HIP|NPU|XPU|HPU|MUSA|MLU|TPU)(?: \d{1,4})?)"
     r"\s{0,3}[\"'`(]?(?:an? |the )?$"
 )
-_BEHIND = re.compile(r"(?:[\"'`]|[.\s]*(?:$|[)\]:;,(|]|- ))")
+_BEHIND = re.compile(r"(?:[\"'`]| /|[.\s]*(?:$|[)\]:;,(|]|- ))")
 
 
 @dataclass(frozen=True, slots=True)
