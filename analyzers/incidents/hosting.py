@@ -30,6 +30,7 @@ from analyzers.incidents.rank_maps import (
     RankMap,
     Seat,
     Start,
+    number_of,
     processes_of,
 )
 from analyzers.incidents.room import Room
@@ -157,7 +158,7 @@ class Hosting:
             return known
         if known is None and len(self.claims) >= MOST_CLAIMANTS:
             return None
-        later = known is None or _number(attempt) > _number(known.attempt)
+        later = known is None or number_of(attempt) > number_of(known.attempt)
         if not later and known is not None and at - known.seen_at <= HELD_SECONDS:
             return None  # a leftover of an earlier attempt; a job that was begun from the start counts from 0 again
         self.claims[node] = made = HostClaim(attempt, at, at, at)
@@ -392,10 +393,6 @@ def _lives(record: Record) -> bool:
         gone = record.state in ENDED or record.exit_code is not None or record.signal is not None
         return record.parent_pid is None and not gone
     return not (isinstance(record, Ring) and record.ended)
-
-
-def _number(attempt: Attempt) -> int:
-    return -1 if attempt is None else attempt
 
 
 def _plain(node: str) -> str:

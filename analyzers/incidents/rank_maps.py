@@ -152,3 +152,8 @@ def processes_of(placement: Placement) -> Placement:
         devices=tuple(device[:LONGEST_DEVICE] for device in placement.devices[:count]),
         started_ats=placement.started_ats[:count],
     )
+
+
+def number_of(attempt: Attempt) -> int:
+    """Return an attempt's number, -1 for one without: it is the earliest."""
+    return -1 if attempt is None else attempt
