@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -230,7 +231,9 @@ def valid_bodies(random: Random, count: int) -> Iterator[bytes]:
 def _empty_tables() -> Session:
     engine = create_engine("sqlite://")
     Base.metadata.create_all(engine)
-    return Session(engine)
+    session = Session(engine)
+    weakref.finalize(session, engine.dispose)  # Python 3.13 warns of a connection that nobody closes
+    return session
 
 
 @dataclass
