@@ -55,6 +55,12 @@ class Settings(BaseSettings):
         1 << 20, gt=0, description="Bytes a second of one node with one token, on average; then 429."
     )
     node_bytes_burst: int = Field(512 << 20, ge=1, description="And at once: twice what an agent's spool holds.")
+    node_records_per_second: float = Field(
+        500.0, gt=0, description="Records a second of one node with one token, or 256 unpacked bytes each; then 429."
+    )
+    node_records_burst: int = Field(
+        1_000_000, ge=1, description="And at once: what half a day without a service leaves."
+    )
     token_bytes_per_second: float = Field(
         64 << 20, gt=0, description="Bytes a second of all nodes with one token, on average; then 429."
     )

@@ -170,9 +170,7 @@ class Hosting:
     def _place(self, node: str, placement: Placement, at: float) -> None:
         if (claim := self._claim(node, placement.attempt, at)) is None:
             if placement.attempt is None and node in self.claims:
-                self.claims[node].unnumbered = frozenset(
-                    (rank, role) for _, role, rank in places(processes_of(placement))
-                )
+                self.claims[node].note_unnumbered(processes_of(placement))
             return
         placement = self.room.cut(node, processes_of(placement), len(claim.seats))
         seats = {(rank, role): place for place, role, rank in places(placement) if rank >= 0}

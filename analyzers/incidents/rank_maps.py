@@ -32,6 +32,10 @@ class HostClaim:
     sizes: dict[str, int | None] = field(default_factory=dict)  # role → the number of ranks that it states for it
     unnumbered: frozenset[Seat] = frozenset()  # what it says it runs of no attempt, beside one that has a number
 
+    def note_unnumbered(self, placement: Placement) -> None:
+        """Keep what a placement without an attempt names."""
+        self.unnumbered = frozenset((rank, role) for _, role, rank in places(placement))
+
     def beside(self, attempt: Attempt) -> Set[Seat]:
         """Return what it claims elsewhere and is read with an attempt: what is of no attempt is read with every one."""
         if self.attempt != attempt and None in (self.attempt, attempt):

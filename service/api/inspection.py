@@ -38,6 +38,7 @@ class Inspected:
     records: int
     skipped: dict[str, int] = field(default_factory=dict)
     malformed: int = 0
+    unpacked_bytes: int = 0
 
 
 class _Claims(msgspec.Struct):
@@ -62,7 +63,7 @@ def inspect(data: bytes, node: str, *, most_records: int, largest_bytes: int) ->
         raise Broken(f"the block's body is no list of records: {error}") from error
     for index, claim in enumerate(claims):
         check_claims(index, claim.kind, claim.node, _placed_on(claim), node)
-    return Inspected(len(claims), decoded.skipped, decoded.malformed)
+    return Inspected(len(claims), decoded.skipped, decoded.malformed, len(body))
 
 
 def check_claims(index: int, kind: str, node: str | None, placed_on: tuple[str, ...], sender: str) -> None:

@@ -19,6 +19,7 @@ from service.store.log import Appended, Incoming
 BODY_SECONDS = 60.0  # in which a body must have arrived
 LARGE_AT_ONCE = 2  # batches unpacked in threads: each may take batch_unpacked_bytes
 BUSY_SECONDS = 2.0
+UNPACKED_BYTES = 256  # that count as a record
 
 
 class Intake:
@@ -30,6 +31,7 @@ class Intake:
         self._batches_of_tokens = Buckets(settings.token_batches_per_second, settings.token_batches_burst)
         self._bytes_of_nodes = Buckets(settings.node_bytes_per_second, settings.node_bytes_burst)
         self._bytes_of_tokens = Buckets(settings.token_bytes_per_second, settings.token_bytes_burst)
+        self._records_of_nodes = Buckets(settings.node_records_per_second, settings.node_records_burst)
         self.slowed: Counter[str] = Counter()  # refused batches by the setting that they were over
         self.arriving_bytes = 0
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
@@ -44,6 +46,7 @@ class Intake:
         self._take("token_batches_per_second", self._batches_of_tokens, token, 1, all_own, divide)
         self._take("node_batches_per_second", self._batches_of_nodes, (token, node), 1, own, larger)
         self._take("node_bytes_per_second", self._bytes_of_nodes, (token, node), size_bytes, own, "send less")
+        self._take("node_records_per_second", self._records_of_nodes, (token, node), 1, own, "send less")
         self._take("token_bytes_per_second", self._bytes_of_tokens, token, size_bytes, all_own, divide)
 
     def owe(self, token: str, node: str, size_bytes: int) -> None:
@@ -51,6 +54,11 @@ class Intake:
         if size_bytes > 0:
             self._bytes_of_nodes.owe((token, node), size_bytes)
             self._bytes_of_tokens.owe(token, size_bytes)
+
+    def owe_records(self, token: str, node: str, inspected: Inspected) -> None:
+        """Take what a batch held: few bytes can be minutes of work for the engine, which reads them for each job there."""
+        work = inspected.records + inspected.unpacked_bytes // UNPACKED_BYTES
+        self._records_of_nodes.owe((token, node), max(0, work - 1))
 
     def _take(self, setting: str, buckets: Buckets, sender: Hashable, count: int, who: str, instead: str) -> None:
         if wait := buckets.wait_seconds(sender, count):

@@ -101,7 +101,7 @@ async def send_records(request: Request, caller: Annotated[Caller, auth.INGEST])
     try:
         async with service.intake.body(request, most) as data:
             service.intake.owe(caller.id, envelope.node, len(data) - declared)
-            return await _taken(service, envelope, data, json=type == JSON_TYPE)
+            return await _taken(service, caller, envelope, data, json=type == JSON_TYPE)
     except NotYours as lie:
         service.audit.refused("batch_refused", caller.actor, envelope.node, str(lie))
         raise Problem("not-your-node", f"{lie}: an agent sends the records of its own node") from None
@@ -113,13 +113,14 @@ async def send_records(request: Request, caller: Annotated[Caller, auth.INGEST])
         return Response(status_code=400)  # the connection is lost
 
 
-async def _taken(service: Service, envelope: _Envelope, data: bytes, *, json: bool) -> Response:
+async def _taken(service: Service, caller: Caller, envelope: _Envelope, data: bytes, *, json: bool) -> Response:
     rejected: list[RejectedRecord] = []
     if json:
         records, rejected = _parsed(data, envelope.node, service.settings.batch_records)
         data, inspected = block.encode(records, pack=True), Inspected(len(records))
     else:
         inspected = await service.intake.inspect(data, envelope.node)
+    service.intake.owe_records(caller.id, envelope.node, inspected)
     incoming = Incoming(envelope.node, envelope.batch, envelope.sent_at, now(), inspected.records, data)
     appended = await service.intake.store(incoming)
     service.metrics.took(inspected.records, len(data), inspected.malformed, duplicate=appended.duplicate)

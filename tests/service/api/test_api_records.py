@@ -199,6 +199,22 @@ def test_a_sender_has_a_rate_in_bytes(tmp_path: Path) -> None:
     assert 'faulthound_ingest_slowed_total{setting="node_bytes_per_second"} 4.0' in text
 
 
+def test_a_sender_has_a_rate_in_what_its_batches_hold(tmp_path: Path) -> None:
+    """A few compressed bytes of many records, or of much content, are counted as what they unpack to; another is not held up."""
+    many = block.encode([an_event("gpu-0001")] * 800, pack=True)
+    large = block.encode([Samples(scope="gpu", values=bytes(200_000))], pack=True)
+    with served(tmp_path, node_records_per_second=1.0, node_records_burst=1_500) as client:
+        answers = [client.ship_bytes("gpu-0001", many, f"b{number}") for number in range(4)]
+        swollen = [client.ship_bytes("gpu-0002", large, f"b{number}") for number in range(4)]
+        other = client.ship("gpu-0003", [an_event("gpu-0003")])
+
+    assert max(len(many), len(large)) < 10_000
+    assert 429 in [answer.status_code for answer in answers]
+    assert [answer.status_code for answer in swollen] == [202, 202, 429, 429]
+    assert "node_records_per_second" in swollen[-1].json()["detail"]
+    assert other.status_code == 202
+
+
 def test_a_token_has_a_rate_in_bytes_under_any_names(tmp_path: Path) -> None:
     """What one node is refused is not taken from its token; what many names send together is."""
     large = block.encode([Samples(scope="gpu", values=bytes(range(256)) * 8)])
