@@ -43,6 +43,10 @@ def _ends() -> Iterator[FaultClass]:
         advice="no machine of the job is at fault as far as is seen: look at that daemon's own log",
     )  # fmt: skip
     yield FaultClass(
+        "service_refused", by, ("platform",), "none", "a service that a process asked did not give what it asked for",
+        advice="no machine of the job is at fault as far as is seen: look at that service, its limits, and the way to it",
+    )  # fmt: skip
+    yield FaultClass(
         "pod_waits", by, ("platform",), "none", "a job or a pod waits for a place, or for its container to start",
         advice="no machine of the job is at fault: the platform has to give what it waits for",
     )  # fmt: skip

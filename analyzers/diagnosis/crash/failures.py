@@ -22,7 +22,7 @@ from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 OWN = (
     "device_lost", "no_switches", "device_absent", "device_program", "device_fault", "device_assert", "device_memory",
     "device_shared", "shared_memory", "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse",
-    "launch", "user", "storage", "data", "numeric", "crashed", "killed", "aborted", "exit", "daemon_lost",
+    "launch", "user", "storage", "data", "service", "numeric", "crashed", "killed", "aborted", "exit", "daemon_lost",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
@@ -33,7 +33,7 @@ _OF_NO_PROCESS = frozenset({
     "preempted", "time_limit", "cancelled", "node_failure", "node_drained", "node_unheard", "shutdown", "numeric_line",
     "collective",
 })  # fmt: skip
-WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "numeric"})
+WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "service", "numeric"})
 NO_NAMES = frozenset({"LaunchError", "ncclInvalidUsage"})
 """Names that the reader of a line gave to what the line itself calls by no name."""
 BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
@@ -292,7 +292,7 @@ def _decide(failure: Failure) -> None:
     echoed = any(by_kind[kind] for kind in ECHOES)
     if spoken:
         _choose(failure, spoken[0], by_kind[spoken[0]])
-        failure.handled = spoken[0] in {"user", "file_system", "storage", "data"} and _went_on(failure, by_kind["echo"])
+        failure.handled = spoken[0] in {"user", "file_system", "storage", "data", "service"} and _went_on(failure, by_kind["echo"])
     elif echoed:
         _choose(failure, "echo", [event for kind in sorted(ECHOES) for event in by_kind[kind]])
     else:

@@ -14,6 +14,8 @@ STATED = "stated"
 SHARE = 0.75  # of the strength that a known line gives
 _EXPLAINS_NOTHING = frozenset({"", "launcher", "echo", "watchdog", "exit", "aborted", "closing", "terminated"})
 """Kinds beside which an error that a line states may be the reason."""
+OF_SERVICES = ("HTTP_", "CURLE_")
+"""Answers of a service that is no part of the job: an exception with one has lost no peer."""
 
 
 def kind_of_code(code: str | None, kinds: Mapping[str, Sequence[str]]) -> str:
@@ -43,7 +45,8 @@ def with_stated(classified: Iterable[tuple[str, LogEvent]], kinds: Mapping[str, 
 
 
 def _by_message(kind: str, event: LogEvent, kinds: Mapping[str, Any]) -> str:
-    named = kind == "user" and event.event == "traceback"
+    answered = kind == "echo" and (event.code or "").startswith(OF_SERVICES)
+    named = (kind == "user" or answered) and event.event == "traceback"
     return (kind_of_code(event.code, kinds) or kind) if named else kind
 
 

@@ -1,15 +1,17 @@
-"""How a job's log is recognised: by its marks, by its steps, or by its name."""
+"""How a job's log is recognised: by its marks, by its steps, by a line that states an error, or by its name."""
 
 from __future__ import annotations
 
 import re
 from itertools import islice
 
+from collectors.formats.job_log import statements
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_lines import may_report, read_step
 from collectors.formats.job_log.tracebacks import HEADER
 
 SNIFFED_LINES = 20
+STATING_LINES = 200  # that may state an error
 
 _STRONG = (
     HEADER, "ProcessGroupNCCL", "torch.distributed.elastic", "torch/distributed/elastic", "srun: error:", "slurmstepd:",
@@ -21,7 +23,7 @@ _LOG_NAME = re.compile(r"(?:\.(?:log|out|err)(?:\.\d+)?|(?:^|/)(?:stdout|stderr)
 
 
 def sniff(head: bytes, source: str) -> int:
-    """Claim text with a job's marks at 40, with steps at 30, any text under a log's name at 20: crashes are not in the head."""
+    """Claim text with a job's marks at 40, with steps at 30, one that states an error at 25, any text under a log's name at 20: crashes are not in the head."""
     if b"\0" in head[:4096]:
         return 0
     text = head.decode(errors="replace")
@@ -33,4 +35,12 @@ def sniff(head: bytes, source: str) -> int:
     reports = islice((line for line in text.splitlines() if may_report(line)), SNIFFED_LINES)
     if sum(read_step(peel(0, line)) is not None for line in reports) > 1:
         return 30
+    if _states(text):
+        return 25
     return 20 if text.strip() and _LOG_NAME.search(source) else 0
+
+
+def _states(text: str) -> bool:
+    """Whether a line states an error in the words of a closed vocabulary."""
+    may = islice((line for line in text.splitlines() if statements.may_state(line)), STATING_LINES)
+    return any(any(statements.events_of(peel(0, line))) for line in may)

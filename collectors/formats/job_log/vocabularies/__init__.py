@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from collectors.formats.job_log.vocabularies import communication, cuda, errnos, files, libraries, runtimes, services
+from collectors.formats.job_log.vocabularies import answers, communication, cuda, errnos, files, libraries, runtimes, services
 
 MAX_CHARACTERS = 4096
 _WORD = re.compile(r"[A-Za-z_]\w{0,80}")
@@ -101,6 +101,8 @@ VOCABULARIES = (
             r"(?:<Code>|[Ee]rror ?[Cc]ode[\"': =]{1,4}|Code: |An error occurred \(|S3Error: |S3 error: ?)$"
         ),
     ),
+    Vocabulary(answers.HTTP, by_number=answers.HTTP_AT),
+    Vocabulary(answers.CURL, by_number=answers.CURL_AT),
     Vocabulary(files.DAMAGED),
     Vocabulary(errnos.ERRNOS),
 )
