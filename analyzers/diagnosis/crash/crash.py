@@ -295,7 +295,11 @@ def _others_seen(scene: Scene, group: Sequence[Failure]) -> bool:
     own = {failure.rank for failure in group}
     ended = [failure for failure in scene.failures if failure not in group and failure.kind != "daemon_lost"]
     # That the launcher ended others too shows neither that they ran on nor why this one ended.
-    return bool(scene.heard - own) or any(not _only_closed(failure) for failure in ended)
+    ended = [failure for failure in ended if not _only_closed(failure)]
+    ranks = (scene.heard | {failure.rank for failure in ended}) - own - {None}
+    if own == {None} and len(ranks) == 1:  # lines without a rank may be that one rank's
+        return any(failure.rank is None for failure in ended)
+    return bool(ranks or ended)
 
 
 def _only_closed(failure: Failure) -> bool:

@@ -292,7 +292,9 @@ def _decide(failure: Failure) -> None:
     echoed = any(by_kind[kind] for kind in ECHOES)
     if spoken:
         _choose(failure, spoken[0], by_kind[spoken[0]])
-        failure.handled = spoken[0] in {"user", "file_system", "storage", "data", "service"} and _went_on(failure, by_kind["echo"])
+        failure.handled = spoken[0] in {"user", "file_system", "storage", "data", "service"} and _went_on(
+            failure, by_kind["echo"]
+        )
     elif echoed:
         _choose(failure, "echo", [event for kind in sorted(ECHOES) for event in by_kind[kind]])
     else:

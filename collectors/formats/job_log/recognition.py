@@ -23,7 +23,7 @@ _LOG_NAME = re.compile(r"(?:\.(?:log|out|err)(?:\.\d+)?|(?:^|/)(?:stdout|stderr)
 
 
 def sniff(head: bytes, source: str) -> int:
-    """Claim text with a job's marks at 40, with steps at 30, one that states an error at 25, any text under a log's name at 20: crashes are not in the head."""
+    """Claim text with a job's marks at 40, with steps at 30, one that states an error at 25, any under a log's name at 20."""
     if b"\0" in head[:4096]:
         return 0
     text = head.decode(errors="replace")

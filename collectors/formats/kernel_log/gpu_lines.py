@@ -1,4 +1,4 @@
-"""Kernel lines of amdgpu about its GPUs, and lspci's of a GPU that no longer answers, as rows.
+"""Kernel lines of amdgpu and habanalabs about their devices, and lspci's of a GPU that no longer answers, as rows.
 
 Formats: Linux 5.4 to 6.12 (``amdgpu_ras.c``, ``amdgpu_device.c``, ``gmc_v*.c``), pciutils 3.
 """
@@ -67,6 +67,18 @@ ROWS: tuple[
         r"amdgpu " + PCI + r": (?:amdgpu: )?\[\w{1,20}\] (?:no-retry )?page fault \(.{0,160}?"
         r"(?:process (?P<name>.{0,64}?) pid (?P<pid>\d{1,10}) thread|\))",
         _gpu_page_fault,
+    ),
+    (  # the cause of a fault alone; a status of zeros is of the next one, which was not decoded
+        ("VM_L2_PROTECTION_FAULT_STATUS:",),
+        r"amdgpu "
+        + PCI
+        + r": (?:amdgpu: )?(?P<name>)(?P<pid>)(?:GC)?VM_L2_PROTECTION_FAULT_STATUS:\s?0x0{0,7}[1-9a-fA-F]",
+        _gpu_page_fault,
+    ),
+    (
+        ("NOT usable",),
+        r"habanalabs " + PCI + r": Failed to initialize (?:hl|accel)\d{1,3}\. Device (?:\S{1,20} )?is NOT usable",
+        of_gpu("gpu_lost"),
     ),
     (
         ("GPU reset end with", "GPU Recovery Failed", "GPU reset("),

@@ -76,6 +76,7 @@ _BARE = (
     "XID ",
     "pcieport 0",
     "amdgpu 0",
+    "habanalabs 0",
     "Kernel panic - not syncing",
     "watchdog: BUG: soft lockup",
     "BUG: soft lockup - CPU#",

@@ -38,8 +38,12 @@ STATED = (
     ("ERROR fetch shard 3: <Error><Code>SlowDown</Code><Message>", "SlowDown"),
     ("ERROR gemm: cuda: peer access is not supported between these two devices", "cudaErrorPeerAccessUnsupported"),
     ("ssh: connect to host gpu-n2 port 22: Connection refused", "ECONNREFUSED"),
+    ("ERROR hub: HTTP Error 503 thrown for https://hub.example.org/w", "HTTP_SERVICE_NOT_AVAILABLE"),
+    ("store.cc:88] Curl returned error code 7", "CURLE_COULDNT_CONNECT"),
 )  # fmt: skip
 NOT_STATED = (
+    "ERROR router: GET http://10.44.7.9:30000/health failed with status code 503",
+    "ERROR loss: 429 at step 7",
     "2026-03-02 08:11:40 WARNING blobs.cache - write /scratch/a.bin: no space left on device",
     "INFO client: connect to 10.1.2.3:80 failed: Connection refused, retrying (2/5)",
     "ERROR client: read failed: Connection reset by peer; will try again in 3 s",

@@ -78,6 +78,11 @@ SHAPES = (
             "failed to start container",
         )
     ),
+    shape(  # the node health check of the LBNL
+        "Health check failed:",
+        r"\bnhc(?:\[\d{1,9}\])?: {1,3}Health check failed: {1,3}(?P<message>check_\w{1,60}: .{1,200})",
+        "node_failure",
+    ),
     shape(
         "is unresponsive",
         r"Node " + _NODE + r" which was running pod \S{1,253} is unresponsive",

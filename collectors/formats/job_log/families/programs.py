@@ -107,6 +107,7 @@ SHAPES = (
                 ": undefined symbol: ",
                 r"^(?:ImportError: |OSError: )?\S{1,200}\.so[\w.]{0,24}: (?P<message>undefined symbol: \S{1,200})",
             ),
+            ("Failed to load NCCL library", r"\bERROR\b.{1,80}(?P<message>Failed to load NCCL library from \S{1,200})"),
             (": symbol lookup error: ", r"^\S{1,200}: (?P<message>symbol lookup error: \S{1,200}: .{1,200})"),
             ("' not found (required by ", r"(?P<message>version `[\w.]{3,40}' not found \(required by \S{1,200}\))"),
         )

@@ -60,6 +60,12 @@ SHAPES = (
         shape(word, r"error: (?:\w{1,60}: )?(?P<message>" + word + r".{1,200})", "evicted", operation="daemon")
         for word in ("Problem talking to the database: ", "failed to open persistent connection to host:")
     ),
+    shape(
+        "Node configuration differs from hardware",
+        r"error: (?P<message>Node configuration differs from hardware: .{1,200})",
+        "evicted",
+        operation="daemon",
+    ),
     shape(" fatal: ", r"^slurm(?:ctl|db)?d: fatal: (?P<message>.{1,200})", "evicted", operation="daemon"),
     *(
         shape(word, r"srun: error: (?P<message>" + word + r".{0,200})", "evicted", operation="daemon")
@@ -155,7 +161,10 @@ BLOCKS = (
     Block(  # scontrol show node
         "NodeName=",
         re.compile(r"^\s{0,8}NodeName=" + _NODE + r"\s"),
-        (re.compile(r"\s{0,8}Reason=" + _REASON + r"\s?\[\w{1,32}@\d{4}-"),),
+        (
+            re.compile(r"\s{0,8}Reason=" + _REASON + r"\s?\[\w{1,32}@\d{4}-"),
+            re.compile(r"\s{0,8}State=(?P<message>DOWN\S{0,20}\+NOT_RESPONDING)\b"),
+        ),
         "node_failure",
         closes="first",
         within_lines=24,

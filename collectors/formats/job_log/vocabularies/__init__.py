@@ -12,7 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from collectors.formats.job_log.vocabularies import answers, communication, cuda, errnos, files, libraries, runtimes, services
+from collectors.formats.job_log.vocabularies import (
+    answers,
+    communication,
+    cuda,
+    errnos,
+    files,
+    libraries,
+    runtimes,
+    services,
+)
 
 MAX_CHARACTERS = 4096
 _WORD = re.compile(r"[A-Za-z_]\w{0,80}")

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 
-_OWN = (
-    r"(?!.{0,300}\bhttps?://(?:localhost|10\.|127\.|0\.0\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|\[|[\w-]{1,63}(?:[:/\s\"']|$)))"
+_FROM_OUTSIDE = (
+    r"^(?!.{0,2000}?\bhttps?://(?:localhost|10\.|127\.|0\.0\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|\[|"
+    r"[\w-]{1,63}(?:[:/\s\"']|$))).{0,600}?"
 )
 
+# huggingface_hub's "thrown while requesting" is of a request that it asks again.
 HTTP_AT = re.compile(
-    r"(?:\bHTTP(?:/\d(?:\.\d)?)?[ _-](?:[Ee]rror|[Ss]tatus)(?: code)?(?: of| is)?[ :=(\"']{1,3}|"
-    r"\b[Ss]tatus[ _]?[Cc]ode(?: of| is)?[ :=(\"']{1,3}|\bHTTP(?:Status)?Error: |: (?=[45]\d\d (?:Client|Server) Error\b))"
-    r"([45]\d\d)\b(?=[ )\]:,.\"']|$)" + _OWN
+    _FROM_OUTSIDE + r"(?:\bHTTP(?:/\d(?:\.\d)?)?[ _-](?:[Ee]rror|[Ss]tatus)(?: code)?(?: of| is)?[ :=(\"']{1,3}|"
+    r"\b[Ss]tatus[ _]?[Cc]ode(?: of| is)?[ :=(\"']{1,3}|\bHTTP(?:Status)?Error: |: (?=\d{1,3} (?:Client|Server) Error\b))"
+    r"(\d{1,3})\b(?! thrown while)(?=[ )\]:,.\"']|$)"
 )
 
 HTTP = """
@@ -52,8 +54,9 @@ HTTP = """
 """
 
 CURL_AT = re.compile(
-    r"\b[Cc](?:url|URL)(?:E| request| command)?(?: returned| failed| exited)?(?: with)?(?: an)? ?(?:error|code|exit|status)"
-    r"(?: code)?[ :=(]{1,3}(\d{1,3})\b" + _OWN
+    _FROM_OUTSIDE + r"\b[Cc](?:url|URL)(?:E| request| command)?(?: returned| failed| exited)?(?: with)?(?: an)? ?"
+    r"(?:error|code|exit|status)"
+    r"(?: code)?[ :=(]{1,3}(\d{1,3})\b"
 )
 
 CURL = """
