@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from typing import Any
 
 import httpx
 
+from analyzers.incidents.job_views.connections import METRICS, SENT_BYTES
 from collectors.live.sources.sockets import connections
 from tests.acceptance.slow_jobs import (
     CALM_SECONDS,
@@ -41,7 +41,7 @@ from tests.support.slow_jobs import linked_nodes
 from tests.support.slow_jobs.linked_nodes import INCOMING, NODES, OUTGOING, LinkedNodes
 
 Row = dict[str, Any]
-SMALLEST_SECONDS, RUNNING_STEPS = 20.0, 20
+SMALLEST_SECONDS, SENDING_SECONDS, RUNNING_STEPS = 20.0, 4.0, 20
 
 
 def trial(lane: Lane, nodes: LinkedNodes, culprit: int, way: str) -> Row:
@@ -85,14 +85,26 @@ def measure(folder: Path, culprits: list[tuple[int, str]], rows: list[Row]) -> N
 
 
 def read(nodes: LinkedNodes) -> dict[frozenset[int], float]:
-    """Return the milliseconds of a round trip between each two nodes whose connections have sent much."""
-    found: dict[frozenset[int], list[float]] = {}
+    """Return the milliseconds of a round trip between each two nodes whose connections send; of the others it is old."""
+    sent = {edge: total for _, edge, _, total in _edges(nodes)}
+    time.sleep(SENDING_SECONDS)
+    found: dict[frozenset[int], float] = {}
+    for pair, edge, trip, total in _edges(nodes):
+        if total - sent.get(edge, total) > SENT_BYTES:
+            found[pair] = max(found.get(pair, 0.0), trip)
+    return found
+
+
+def _edges(nodes: LinkedNodes) -> list[tuple[frozenset[int], str, float, int]]:
+    """Return of each connection between nodes: its nodes, its name, its round trip in milliseconds, and the bytes it has sent."""
+    found = []
     for number in range(NODES):
         for one in connections(Path(f"/proc/{nodes.pids(number)[0]}/ns/net")):
-            other = int(one.remote.rpartition(":")[0].rpartition(".")[2]) - 1
-            if one.leaves_the_node and one.readings.get("bytes_sent_total", 0) > 1_000_000:
-                found.setdefault(frozenset((number, other)), []).append(one.readings["round_trip_us"] / 1000)
-    return {pair: max(trips) for pair, trips in found.items()}
+            if one.leaves_the_node:
+                other = int(one.remote.rpartition(":")[0].rpartition(".")[2]) - 1
+                trip, total = (one.readings.get(name, 0) for name in METRICS)
+                found.append((frozenset((number, other)), one.edge, trip / 1000, total))
+    return found
 
 
 def smallest(folder: Path) -> bool:
@@ -110,7 +122,7 @@ def smallest(folder: Path) -> bool:
              (("usual", usual), ("limited", limited))}  # fmt: skip
     print(json.dumps(shown))
     apart = [ms for pair, ms in limited.items() if 1 in pair]
-    return len(apart) > 1 and min(apart) > 10 * statistics.median([ms for pair, ms in limited.items() if 1 not in pair])
+    return len(apart) > 1 and min(apart) > 2 * max(ms for pair, ms in limited.items() if 1 not in pair)
 
 
 def main() -> int:

@@ -67,7 +67,17 @@ def why_not() -> str:
     """Return what this machine lacks, "" where nothing."""
     if os.geteuid():
         return "only root makes network namespaces"
-    return next((f"there is no {name} here" for name in ("ip", "tc") if shutil.which(name) is None), "")
+    if lacking := next((name for name in ("ip", "tc") if shutil.which(name) is None), None):
+        return f"there is no {lacking} here"
+    space = f"fh{os.getpid() % 100_000}t"
+    try:
+        _ip("netns", "add", space)
+        _run("ip", "netns", "exec", space, "tc", "qdisc", "add", "dev", "lo", "root", "tbf", *LIMIT)
+    except subprocess.CalledProcessError as error:
+        return f"{' '.join(error.cmd)}: {error.stderr.strip()}"
+    finally:
+        subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+    return ""
 
 
 @contextmanager
