@@ -7,6 +7,7 @@ question are worth the same, and the norms of the other steps are then many time
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 HIGH, OF_HIGH = 0.9, 0.5  # of a wide spread, half of the value that a tenth of them exceed
 
@@ -14,6 +15,5 @@ HIGH, OF_HIGH = 0.9, 0.5  # of a wide spread, half of the value that a tenth of 
 def usual_value(values: Sequence[float]) -> float:
     """Return the median, or half of the 90th percentile where that is more; of at least one value."""
     ordered = sorted(values)
-    middle, last = len(ordered) // 2, len(ordered) - 1
-    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    return max(median, OF_HIGH * ordered[round(HIGH * last)]) if median > 0 else median
+    middle = median(ordered)
+    return max(middle, OF_HIGH * ordered[round(HIGH * (len(ordered) - 1))]) if middle > 0 else middle

@@ -98,7 +98,7 @@ class Lane:
     def incidents(self, since: float) -> list[Row]:
         """Return the job's incidents that were opened after an instant."""
         answer = self.client.get("/v1/incidents", params={"job": self.job.name}).raise_for_status()
-        return [one for one in answer.json()["items"] if _instant(one["opened_at"]) > since]
+        return [one for one in answer.json()["items"] if instant(one["opened_at"]) > since]
 
     def slow(self, since: float) -> Row | None:
         """Return the slow incident since then."""
@@ -109,6 +109,22 @@ class Lane:
         answer = self.client.get(f"/v1/jobs/{self.job.name}/progress")
         found: list[Row] = answer.json().get("latent", []) if answer.status_code == 200 else []
         return found
+
+    def judged(self, since: float) -> tuple[Row | None, float | None, float | None]:
+        """Wait for the slow incident and until it names somebody or is decided; return it, and when it was judged and named."""
+        opened: Row | None = wait_for(lambda: self.slow(since), since + SLOW_SECONDS)
+        named_at = verdict_at = None
+        while opened and time.time() < instant(opened["opened_at"]) + DECIDED_SECONDS and named_at is None:
+            verdict = (self.slow(since) or {}).get("verdict")
+            verdict_at = verdict_at or (time.time() if verdict else None)
+            named_at = time.time() if verdict and verdict["culprits"] else None
+            time.sleep(2.0)
+        return opened, verdict_at, named_at
+
+    def wait_for_end(self, since: float) -> None:
+        """Wait until the slow incident, where there is one, has closed."""
+        if self.slow(since) is not None:
+            wait_for(lambda: (self.slow(since) or {}).get("closed_at"), time.time() + OVER_SECONDS)
 
     def found(self, since: float) -> Row:
         """Return what was opened, named and proposed since then."""
@@ -121,7 +137,7 @@ class Lane:
         return {
             "slow_incidents": len(slow),
             "other_incidents": [
-                [one["kind"], round(_instant(one["opened_at"]) - since, 1), one.get("closed_because"),
+                [one["kind"], round(instant(one["opened_at"]) - since, 1), one.get("closed_because"),
                  [symptom["text"] for symptom in one.get("symptoms", ())][:2]] for one in others
             ],
             "closed_because": [one["closed_because"] for one in slow],
@@ -154,21 +170,14 @@ def _slowed(lane: Lane, fault: str, culprit: int) -> Row:
     began_at = time.time()
     with FAULTS[fault](lane.job, culprit):  # type: ignore[attr-defined]
         slow = lane.job.seconds_a_step(60.0)
-        opened = _until(lambda: lane.slow(began_at), began_at + SLOW_SECONDS)
-        named_at = verdict_at = None
-        while opened and time.time() < _instant(opened["opened_at"]) + DECIDED_SECONDS and named_at is None:
-            verdict = (lane.slow(began_at) or {}).get("verdict")
-            verdict_at = verdict_at or (time.time() if verdict else None)
-            named_at = time.time() if verdict and verdict["culprits"] else None
-            time.sleep(2.0)
+        opened, verdict_at, named_at = lane.judged(began_at)
         latent = lane.latent()
-    if opened:
-        _until(lambda: (lane.slow(began_at) or {}).get("closed_at"), time.time() + OVER_SECONDS)
+    lane.wait_for_end(began_at)
     row = lane.found(began_at) | {
         "lane": lane.name, "fault": fault, "culprit": culprit, "seconds_before": round(before, 4),
         "seconds_since": round(slow, 4), "longer": round(slow / before - 1, 3), "latent": latent,
-        "opened_seconds": round(_instant(opened["opened_at"]) - began_at, 1) if opened else None,
-        "onset_off_seconds": round(_instant(opened["onset_at"]) - began_at, 1) if opened else None,
+        "opened_seconds": round(instant(opened["opened_at"]) - began_at, 1) if opened else None,
+        "onset_off_seconds": round(instant(opened["onset_at"]) - began_at, 1) if opened else None,
         "verdict_seconds": round(verdict_at - began_at, 1) if verdict_at else None,
         "named_seconds": round(named_at - began_at, 1) if named_at else None,
         "load": round(os.getloadavg()[1], 1), "at": round(began_at),
@@ -203,7 +212,8 @@ def _wrong(row: Row, guilty: set[int]) -> list[str]:
     return wrong
 
 
-def _until(seen: Callable[[], Any], deadline: float) -> Any:
+def wait_for(seen: Callable[[], Any], deadline: float) -> Any:
+    """Return what is seen, as soon as it is; None at the deadline."""
     while time.time() < deadline:
         with suppress(httpx.HTTPError):
             if (found := seen()) is not None:
@@ -212,7 +222,8 @@ def _until(seen: Callable[[], Any], deadline: float) -> Any:
     return None
 
 
-def _instant(value: Any) -> float:
+def instant(value: Any) -> float:
+    """Return an instant of an answer in UTC seconds."""
     return float(value) if isinstance(value, int | float) else datetime.fromisoformat(value).timestamp()
 
 
@@ -220,14 +231,14 @@ def _layout(lane: str) -> str:
     return lane.removeprefix(HEALTHY).strip().removesuffix("+probe")
 
 
-def _known(client: httpx.Client, job: Running) -> None:
+def wait_until_known(client: httpx.Client, job: Running) -> None:
     """Wait until the service knows the ranks, and keep whose pids they are."""
 
     def ranks() -> dict[int, int] | None:
         items = client.get(f"/v1/jobs/{job.name}/ranks").raise_for_status().json()["items"]
         return {row["rank"]: row["pid"] for row in items} if len(items) == RANKS[job.layout] else None
 
-    found = _until(ranks, time.time() + KNOWN_SECONDS)
+    found = wait_for(ranks, time.time() + KNOWN_SECONDS)
     if found is None:
         raise RuntimeError(f"{job.name}: its ranks were not seen within {KNOWN_SECONDS:.0f} s")
     job.pids = found
@@ -247,7 +258,7 @@ def measure(folder: Path, rows: Rows, lanes: Sequence[str], faults: Sequence[str
             for number, lane in enumerate(lanes)
         ]
         for job in jobs:
-            _known(client, job)
+            wait_until_known(client, job)
         until = time.time() + 60.0 * minutes
         threads = [
             threading.Thread(target=run, args=(Lane(client, job, lane, until), rows, faults))

@@ -24,17 +24,7 @@ import httpx
 
 from analyzers.incidents.job_views.connections import METRICS, SENT_BYTES
 from collectors.live.sources.sockets import connections
-from tests.acceptance.slow_jobs import (
-    CALM_SECONDS,
-    DECIDED_SECONDS,
-    OVER_SECONDS,
-    SLOW_SECONDS,
-    STEADY_SECONDS,
-    Lane,
-    _instant,
-    _known,
-    _until,
-)
+from tests.acceptance.slow_jobs import CALM_SECONDS, STEADY_SECONDS, Lane, instant, wait_for, wait_until_known
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.jobs import live
 from tests.support.slow_jobs import linked_nodes
@@ -49,17 +39,11 @@ def trial(lane: Lane, nodes: LinkedNodes, culprit: int, way: str) -> Row:
     before, began_at = lane.job.seconds_a_step(30.0), time.time()
     with nodes.limited(culprit, way):
         slow = lane.job.seconds_a_step(60.0)
-        opened = _until(lambda: lane.slow(began_at), began_at + SLOW_SECONDS)
-        named_at = None
-        while opened and time.time() < _instant(opened["opened_at"]) + DECIDED_SECONDS and named_at is None:
-            verdict = (lane.slow(began_at) or {}).get("verdict")
-            named_at = time.time() if verdict and verdict["culprits"] else None
-            time.sleep(2.0)
-    if opened:
-        _until(lambda: (lane.slow(began_at) or {}).get("closed_at"), time.time() + OVER_SECONDS)
+        opened, _, named_at = lane.judged(began_at)
+    lane.wait_for_end(began_at)
     row = lane.found(began_at) | {
         "culprit": nodes.names[culprit], "way": way, "seconds_before": round(before, 3), "seconds_since": round(slow, 3),
-        "opened_seconds": round(_instant(opened["opened_at"]) - began_at, 1) if opened else None,
+        "opened_seconds": round(instant(opened["opened_at"]) - began_at, 1) if opened else None,
         "named_seconds": round(named_at - began_at, 1) if named_at else None, "load": round(os.getloadavg()[1], 1),
     }  # fmt: skip
     wrong = [f"{kind} is proposed" for kind in row["proposed"]]
@@ -75,7 +59,7 @@ def measure(folder: Path, culprits: list[tuple[int, str]], rows: list[Row]) -> N
         cluster = stack.enter_context(live.cluster(folder / "cluster", nodes.names))
         client = stack.enter_context(httpx.Client(base_url=cluster.url, timeout=60))
         job = linked_nodes.start(stack, nodes, cluster.farm, folder / "job", f"linked-{os.getpid()}")
-        _known(client, job)
+        wait_until_known(client, job)
         time.sleep(STEADY_SECONDS)
         draws = random.Random(7)
         for culprit, way in culprits:
@@ -113,7 +97,7 @@ def smallest(folder: Path) -> bool:
         nodes = stack.enter_context(linked_nodes.linked_nodes())
         cluster = live.Farm(folder / "nodes", nodes.names)
         job = linked_nodes.start(stack, nodes, cluster, folder / "job", "linked")
-        _until(lambda: job.step() >= RUNNING_STEPS or None, time.time() + 240.0)
+        wait_for(lambda: job.step() >= RUNNING_STEPS or None, time.time() + 240.0)
         usual = read(nodes)
         with nodes.limited(1, OUTGOING):
             time.sleep(SMALLEST_SECONDS)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.diagnosis.gray.names import COUNTERS, GAUGES, PORTS, SCOPES
+from analyzers.model.sample_values import sample_values
 from analyzers.model.window import Window
 from collectors.records import NOT_READ, Device, Samples
 
@@ -104,12 +105,10 @@ def _name(device: Device, id: str) -> str:
 def _rows(samples: Samples) -> Iterator[tuple[str, str, Mapping[str, Floats]]]:
     """Yield GPU, part of it (a link) and the wanted metrics' values a tick; a record of another shape gives nothing."""
     wanted = [name for name in samples.metrics if name in GAUGES or name in COUNTERS]
-    shape = (len(samples.devices), len(samples.metrics), len(samples.ticks) // 8)
-    size = np.dtype(samples.type).itemsize
-    whole = len(samples.ticks) % 8 == 0 and len(samples.values) == size * shape[0] * shape[1] * shape[2]
-    if samples.scope not in SCOPES or not wanted or not whole or 0 in shape:
+    found = sample_values(samples)
+    if samples.scope not in SCOPES or not wanted or found is None:
         return
-    read = np.frombuffer(samples.values, samples.type).reshape(shape)
+    read = found[1]
     values = np.where(read == NOT_READ, np.nan, read) if samples.type == "<i8" else read.astype(np.float64)
     for number, device in enumerate(samples.devices):
         if samples.scope == PORTS:

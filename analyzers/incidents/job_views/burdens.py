@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from analyzers.incidents.job_views.connections import Connections
 from analyzers.incidents.job_views.minutes import MINUTE_SECONDS, Minutes
 from analyzers.incidents.job_views.node import NodeView
+from analyzers.model.sample_values import sample_values
 from analyzers.model.slow_look import Apart, Measure, Of
 from collectors.records import NOT_READ, OWN_COLUMNS, Device, ProcessState, Ring, Samples
 
@@ -60,7 +61,7 @@ KINDS: dict[str, Kind] = {
     "waiting_memory": Kind("node", 0.1),
     "gpu_slowed": Kind("device", 0.5, 0.1),
 }
-ROUND_TRIP = Kind("node", 0.003)
+ROUND_TRIP_SECONDS = 0.003
 PART_OF_STEP = 0.5
 _COUNTED = {
     "cpu": {"steal_ticks_total": ("stolen", 0.01)}, "cgroup": {"throttled_us_total": ("throttled", 1e-6)},
@@ -79,7 +80,7 @@ class Burdens:
         self._timed: dict[int, int] = {}  # rank → when the newest step ended of which the own time was read, ns
         self._spent: dict[int, tuple[float, float]] = {}  # rank → when its processor time was read, and how much it was
         self._counters: dict[tuple[str, str, str], tuple[float, float]] = {}  # node, device, metric → when, value
-        self._connections = Connections()
+        self.connections = Connections()
         self._has_gpus = False
         self._limited: dict[str, dict[str, frozenset[int]]] = {}  # node → control group → its ranks
         self._here: dict[str, dict[int, int]] = {}  # node → rank → row
@@ -121,12 +122,6 @@ class Burdens:
         self._minutes["own"].add(place, at, float(np.median(columns["own_seconds"][new])) * count, count)
         self._steps.add(place, at, float(np.median(columns["seconds"][new])) * count, count)
 
-    def connections(self, samples: Samples, node: NodeView, received_at: float) -> None:
-        """Take the newest reading of a node's connections."""
-        ticks = np.frombuffer(samples.ticks, "<f8", len(samples.ticks) // 8)
-        if len(ticks):
-            self._connections.take(samples, node.node, node.here(float(ticks[-1]), received_at))
-
     def own_work(
         self, since: float, now: float, minutes: int, earlier: Sequence[tuple[float, float]]
     ) -> tuple[list[int], NDArray[np.float64], NDArray[np.float64]]:
@@ -149,14 +144,12 @@ class Burdens:
     def sample(self, samples: Samples, node: NodeView, received_at: float) -> None:
         """Take a node's samples of one scope."""
         self._has_gpus = self._has_gpus or samples.scope in {"gpu", "dcgm"}
-        ticks = np.frombuffer(samples.ticks, "<f8", len(samples.ticks) // 8)
         metrics = [GPU_MASK] if samples.scope == "gpu" else list(_COUNTED.get(samples.scope, ()))
         wanted = [name for name in metrics if name in samples.metrics]
-        shape = (len(samples.devices), len(samples.metrics), len(ticks))
-        size = np.dtype(samples.type).itemsize
-        if not wanted or len(samples.values) != size * shape[0] * shape[1] * shape[2]:
+        read = sample_values(samples) if wanted else None
+        if read is None:
             return
-        values = np.frombuffer(samples.values, samples.type).reshape(shape)
+        ticks, values = read
         for name in wanted:
             for device, row in zip(samples.devices, values[:, samples.metrics.index(name), :].tolist(), strict=True):
                 for at, value in zip(ticks.tolist(), row, strict=True):
@@ -186,10 +179,10 @@ class Burdens:
             known = np.isfinite(before) & np.isfinite(after)
             if known.any():
                 yield _measure(name, kind, list(self._rows[kind.of]), known, before, after, least)
-        nodes, before, after = self._connections.compare(_before(since), (since, now), earlier)
+        nodes, before, after = self.connections.compare(_before(since), (since, now), earlier)
         if nodes:
             known = np.ones(len(nodes), np.bool_)
-            yield _measure("round_trip", ROUND_TRIP, nodes, known, before, after, ROUND_TRIP.least or 0.0)
+            yield _measure("round_trip", Kind("node", None), nodes, known, before, after, ROUND_TRIP_SECONDS)
 
     def _row(self, of: Of, name: str, number: int = -1) -> int | None:
         rows, subject = self._rows[of], (name, number)

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.incidents.job_views.minutes import Minutes
+from analyzers.incidents.job_views.node import NodeView
+from analyzers.model.sample_values import sample_values
 from collectors.records import NOT_READ, Samples
 
 MOST_PAIRS = 4_096  # of addresses
@@ -31,18 +33,17 @@ class Connections:
         self._nodes: dict[str, str] = {}  # address → its node, "" where several have it
         self._sent: dict[int, int] = {}  # row → bytes in all
 
-    def take(self, samples: Samples, node: str, at: float) -> None:
+    def take(self, samples: Samples, node: NodeView, received_at: float) -> None:
         """Take the newest reading of each connection of a node."""
-        shape = (len(samples.devices), len(samples.metrics), len(samples.ticks) // 8)
-        if samples.type != "<i8" or not shape[2] or len(samples.values) != 8 * shape[0] * shape[1] * shape[2]:
+        read = sample_values(samples)
+        if read is None or samples.type != "<i8" or not set(METRICS) <= set(samples.metrics):
             return
-        if not set(METRICS) <= set(samples.metrics):
-            return
-        values = np.frombuffer(samples.values, "<i8").reshape(shape)[:, :, -1]
-        columns = [values[:, samples.metrics.index(name)].tolist() for name in METRICS]
+        ticks, values = read
+        at = node.here(float(ticks[-1]), received_at)
+        columns = [values[:, samples.metrics.index(name), -1].tolist() for name in METRICS]
         found: dict[int, list[tuple[int, int]]] = {}
         for edge, trip, sent in zip(samples.devices, *columns, strict=True):
-            row = self._row(edge, node)
+            row = self._row(edge, node.node)
             if row is not None and NOT_READ not in (trip, sent):
                 found.setdefault(row, []).append((trip, sent))
         for row, readings in found.items():

@@ -252,7 +252,7 @@ class JobView:
             if record.scope in SCOPES:
                 self.traffic.take(record, node, at, self.processes.pids.get(node.node, ()))
                 if record.scope == "socket":
-                    self.burdens.connections(record, node, at)
+                    self.burdens.connections.take(record, node, at)
             else:
                 self.witnesses.sample(record, node, at)
                 self.burdens.sample(record, node, at)

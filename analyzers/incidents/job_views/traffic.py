@@ -13,6 +13,7 @@ import numpy as np
 
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.pace import APART_SECONDS, Paces
+from analyzers.model.sample_values import sample_values
 from collectors.records import NOT_READ, Samples
 
 SCOPES = frozenset({"infiniband", "socket"})
@@ -45,13 +46,10 @@ class Traffic:
     def take(self, samples: Samples, node: NodeView, received_at: float, pids: Collection[int] = ()) -> None:
         """Take a node's samples of one scope; ``pids``: of the job's processes there, none where they are not known."""
         chosen = [index for index, name in enumerate(samples.metrics) if name in METRICS]
-        ticks = np.frombuffer(samples.ticks, "<f8", len(samples.ticks) // 8)
-        if samples.scope not in SCOPES or samples.type != "<i8" or not chosen or not len(ticks) or not samples.devices:
+        read = sample_values(samples)
+        if samples.scope not in SCOPES or samples.type != "<i8" or not chosen or read is None:
             return
-        shape = (len(samples.devices), len(samples.metrics), len(ticks))
-        if len(samples.values) != 8 * shape[0] * shape[1] * shape[2]:
-            return
-        every = np.frombuffer(samples.values, "<i8").reshape(shape)
+        ticks, every = read
         values = every[:, chosen, :]
         totals = np.where(values == NOT_READ, 0, values).sum(axis=1).T.tolist()
         owners = every[:, samples.metrics.index("pid"), :].T.tolist() if pids and "pid" in samples.metrics else None

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.pace import Paces
+from analyzers.model.sample_values import sample_values
 from collectors.records import NOT_READ, FlightRecorderDump, ProcessState, Samples, StackDump
 
 UNREAD_SECONDS = 90.0  # what was not read for so long is unmeasured
@@ -101,14 +101,11 @@ class Witnesses:
     def sample(self, samples: Samples, node: NodeView, received_at: float) -> None:
         """Take the energy that a node's GPUs have used."""
         metric = GPU_SCOPES.get(samples.scope)
-        if metric not in samples.metrics or samples.type != "<i8":
+        read = sample_values(samples)
+        if metric not in samples.metrics or samples.type != "<i8" or read is None:
             return
-        ticks = np.frombuffer(samples.ticks, "<f8", len(samples.ticks) // 8)
-        shape = (len(samples.devices), len(samples.metrics), len(ticks))
-        if len(samples.values) != 8 * shape[0] * shape[1] * shape[2]:
-            return
-        values = np.frombuffer(samples.values, "<i8").reshape(shape)[:, samples.metrics.index(metric), :]
-        for device, row in zip(samples.devices, values.tolist(), strict=True):
+        ticks, values = read
+        for device, row in zip(samples.devices, values[:, samples.metrics.index(metric), :].tolist(), strict=True):
             for at, value in zip(ticks.tolist(), row, strict=True):
                 if value != NOT_READ:
                     self.gpu.take((node.node, device), node.here(at, received_at), float(value))
