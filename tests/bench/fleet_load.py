@@ -152,16 +152,20 @@ def as_rows(records: list[Record]) -> bytes:
 
 
 class Connection:
-    """One kept connection; reads nothing of an answer but its status and length."""
+    """One kept connection; reads nothing of an answer but its status and length.
 
-    def __init__(self, host: str, port: int) -> None:
+    It comes from its node's own address, as in a real fleet: the service bounds the connections of one address.
+    """
+
+    def __init__(self, host: str, port: int, node: int) -> None:
         self.host, self.port = host, port
+        self.from_address = (f"127.1.{node >> 8}.{node & 255}", 0) if host == "127.0.0.1" else None
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def call(self, head: str, body: bytes = b"") -> int:
         """Send a request and return the answer's status."""
         if self.streams is None:
-            self.streams = await asyncio.open_connection(self.host, self.port)
+            self.streams = await asyncio.open_connection(self.host, self.port, local_addr=self.from_address)
         reader, writer = self.streams
         try:
             writer.write(f"{head}\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -222,8 +226,12 @@ async def run(url: str, nodes: int, seconds: float, rows: bool) -> Tally:
     tally.measuring_from = time.monotonic() + START_SECONDS
     until = tally.measuring_from + seconds
     fleet = [Node(number) for number in range(nodes)]
-    tasks = [asyncio.create_task(ship(node, Connection(host, port), tally, until, rows)) for node in fleet]
-    polls = [] if rows else [asyncio.create_task(poll(node, Connection(host, port), tally, until)) for node in fleet]
+
+    def connection(node: Node) -> Connection:
+        return Connection(host, port, node.number)
+
+    tasks = [asyncio.create_task(ship(node, connection(node), tally, until, rows)) for node in fleet]
+    polls = [] if rows else [asyncio.create_task(poll(node, connection(node), tally, until)) for node in fleet]
     await asyncio.gather(*tasks)
     for task in polls:
         task.cancel()
