@@ -52,7 +52,7 @@ def test_the_page_says_what_opens_a_rule() -> None:
         tuple(least(float(row[0]), wrong) for wrong in range(3)) for row in stated
     ]
     assert len(stated) == 4
-    assert [code for code in GUARDS if f"| `{code}` |" not in page] == []
+    assert [code for code in GUARDS if f"- `{code}`: " not in page] == []
 
 
 def test_what_is_left_to_a_person_is_so_for_any_number_of_nodes() -> None:
