@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -14,6 +15,9 @@ from tests.support.postgres import database, migrated_file, postgres, sqlite, ur
 
 __all__ = ["database", "migrated_file", "postgres", "sqlite", "url"]  # fixtures
 
+# Modules and collected tests stay to the end: looking for garbage among them would take a third of the time of the quick tests.
+gc.disable()
+
 # The same examples in every run: a red build must come back red. No deadline: two busy cores make one meaningless.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
@@ -25,6 +29,8 @@ if root := in_memory():
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 SERVED = {"client", "desk", "served", "service", "shell"}  # fixtures that start the service
+
+COLLECTING = (10_000, 20, 20)  # thresholds of garbage collection: tests make many objects and keep few
 
 _seconds_by_part: dict[str, float] = defaultdict(float)
 _tests_by_part: dict[str, set[str]] = defaultdict(set)
@@ -82,6 +88,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("system") or item.get_closest_marker("alone"):
             # A machine that stands still for seconds fails a test of processes once, a fault twice. The summary names both.
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again from here on, in what the tests make."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTING)
+    gc.enable()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -6,13 +6,13 @@ of ARCHITECTURE.md.
 
 from __future__ import annotations
 
-import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.sources import REPOSITORY, sources, statements
+from tests.support.sources import REPOSITORY, imports_in, sources
 
 PACKAGES = ("faulthound", "collectors", "analyzers", "service", "simulation")
 LOOSE_FILES_MAX = 5
@@ -53,6 +53,9 @@ MAY_IMPORT = {
 """Library → the rooms, or loose files, that may import it. A new library gets a row here, and its reason in docs/decisions."""
 
 
+OURS = {*PACKAGES, *sys.stdlib_module_names, "faulthound_probe", "faulthound_roles"} - {"compression"}
+
+
 def relative(*folders: str) -> Iterator[Path]:
     """Yield the Python files below these folders, relative to the repository."""
     return (path.relative_to(REPOSITORY) for path in sources(*folders))
@@ -65,15 +68,8 @@ def room(path: Path) -> str:
 
 def libraries(path: Path) -> set[str]:
     """Return what a file imports that is neither ours nor the standard library's, late imports included."""
-    found = set()
-    for node in statements(REPOSITORY / path):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.partition(".")[0])
-    return found - {*PACKAGES, *sys.stdlib_module_names, "faulthound_probe", "faulthound_roles"} | (
-        found & {"compression"}
-    )
+    named = imports_in((REPOSITORY / path).read_text(encoding="utf-8"))
+    return {name.partition(".")[0] for name in named} - OURS
 
 
 def test_each_library_stays_in_its_rooms() -> None:
@@ -125,19 +121,12 @@ def test_the_tests_mirror_the_rooms() -> None:
 
 def test_what_others_import_is_collected_without_torch() -> None:
     """A module that is skipped as a whole where torch is missing, as for `make check`, has nothing that another test imports."""
-    modules = {".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path for path in sources("tests")}
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
-    skipped = {
-        name
-        for name, tree in trees.items()
-        if any(isinstance(node, ast.Expr) and ast.unparse(node).startswith("needs_torch(") for node in tree.body)
+    texts = {
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path.read_text(encoding="utf-8")
+        for path in sources("tests")
     }
-    imported = {
-        node.module
-        for tree in trees.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module
-    }
+    skipped = {name for name, text in texts.items() if re.search(r"^needs_torch\(", text, re.MULTILINE)}
+    imported = {name for text in texts.values() for name in imports_in(text)}
 
     assert skipped
     assert sorted(skipped & imported) == []
