@@ -157,7 +157,7 @@ def _check_tls(settings: Settings) -> None:
         return
     files = f"FAULTHOUND_TLS_CERTIFICATE {settings.tls_certificate} and FAULTHOUND_TLS_KEY {settings.tls_key}"
     try:
-        # Without a password: one that is asked for on a terminal would hold up a service that nobody watches.
+        # Without a password: one that is asked for on a terminal would hold up an unattended service.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_certificate, settings.tls_key, password="")
     except OSError as error:
         raise ValueError(

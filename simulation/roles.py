@@ -198,7 +198,7 @@ class RlJob:
             self._hold(step, (table["engine"] == engine), at)
         elif kind == "stuck_tool":
             self._hold(step, (table["environment"] == number) & (table["kind"] == CALL), at)
-        elif kind == "lost_future":  # one sequence's answer never comes to whoever waits for it
+        elif kind == "lost_future":  # one sequence's answer never comes
             last = table["sequence"] == int(random.integers(0, counts["rollout"])) * GROUP
             at = float(table["end"][last].max())
             truth = replace(truth, node="", at=at)

@@ -174,8 +174,8 @@ def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction
 
 def _unseen(state: EngineState, incident: Incident, now: float) -> bool:
     """Whether no node reports the job any more."""
-    told_at = state.reported_at.get((incident.job or "", incident.attempt), 0.0)
-    return now > max(incident.opened_at, told_at) + FORGOTTEN_SECONDS
+    reported_at = state.reported_at.get((incident.job or "", incident.attempt), 0.0)
+    return now > max(incident.opened_at, reported_at) + FORGOTTEN_SECONDS
 
 
 def _look_at(

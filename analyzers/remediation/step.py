@@ -201,7 +201,7 @@ def _begin_undo(transition: Transition, one: Remediation) -> None:
 
 def _complete(transition: Transition, event: messages.Complete) -> None:
     one = transition.find(event.id)
-    if _said_before(one, event):
+    if _is_repeated(one, event):
         return
     claim, ended = _held(transition, one, event), {"claim": None, "ending": _ending(event)}
     if claim.task == "undo":
@@ -218,7 +218,7 @@ def _complete(transition: Transition, event: messages.Complete) -> None:
     )  # fmt: skip
 
 
-def _said_before(one: Remediation, event: messages.Complete | messages.Fail) -> bool:
+def _is_repeated(one: Remediation, event: messages.Complete | messages.Fail) -> bool:
     """Whether a claimant repeats an ending that was recorded. A claim that ran out has none."""
     return one.claim is None and one.ending == _ending(event)
 
@@ -229,7 +229,7 @@ def _ending(event: messages.Complete | messages.Fail) -> Ending:
 
 def _fail(transition: Transition, event: messages.Fail) -> None:
     one = transition.find(event.id)
-    if _said_before(one, event):
+    if _is_repeated(one, event):
         return
     claim, ended = _held(transition, one, event), {"claim": None, "ending": _ending(event)}
     why = _short(event.reason)

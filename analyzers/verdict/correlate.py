@@ -75,7 +75,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
     decision = Correlation(findings=tuple(ordered))
     numbers = [finding for finding in ordered if finding.suspects and finding.symptom == "numeric"]
     # Where all ranks share a wrong number no rank is a suspect; the number went wrong before the job was ended.
-    nobody_s = [finding for finding in ordered if not finding.suspects and finding.fault_class == "not_a_number"]
+    unattributed = [finding for finding in ordered if not finding.suspects and finding.fault_class == "not_a_number"]
     asked = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "asked")]
     last = [finding for finding in ordered if finding.suspects and has(finding.fault_class, "alone")]
     claims = [f for f in ordered if f.suspects and not f.narrows and f not in (*numbers, *asked, *last)]
@@ -94,7 +94,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
         least = FROZEN_ALONE if runs_on else 0.0
         alone = [f for f in narrowing if not has(f.fault_class, "no_stack") and _strength(f) >= least]
         decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
-    if nobody_s and not decision.roots:
+    if unattributed and not decision.roots:
         decision.rejected += _answers(asked)
         decision.findings = tuple(finding for finding in ordered if finding not in asked)
     else:

@@ -48,7 +48,7 @@ class _Followed:
     child: bool
     watched: bool  # by a pidfd, which reports its end
     stopped: bool = False
-    told_at: float = float("-inf")  # by the boot's clock, of its newest row
+    reported_at: float = float("-inf")  # by the boot's clock, of its newest row
 
 
 @collector(
@@ -174,8 +174,8 @@ class Processes:
             return
         one.stat = stat
         stopped, now = stat.state == "T", self._host.clock.monotonic()
-        if due or stopped != one.stopped or (stopped and now - one.told_at >= STOPPED_EVERY_SECONDS):
-            one.stopped, one.told_at = stopped, now
+        if due or stopped != one.stopped or (stopped and now - one.reported_at >= STOPPED_EVERY_SECONDS):
+            one.stopped, one.reported_at = stopped, now
             switches = None if one.child else voluntary_switches(self._proc, stat.pid)
             channel = wait_channel(self._proc, stat.pid)
             yield self._row(one, state=stat.state, wait_channel=channel, voluntary_switches=switches)

@@ -233,7 +233,7 @@ class JobLogs:
             if isinstance(steps, Steps):
                 rank = steps.rank if steps.rank is not None else self._rank_of(*next(places), owner, log)
                 of_rank = msgspec.structs.replace(steps, rank=rank)
-                if not self._is_nobodys(of_rank, owner):
+                if not self._is_unowned(of_rank, owner):
                     yield from self._steps(of_rank, shift, chunk, owner)
         if (number := self.bars.step(chunk.key, owner.whose, log.bars)) is not None and not owner.several_jobs:
             yield self._placed(steps_of(number, chunk.path, owner.rank, chunk.written_at), owner)
@@ -319,7 +319,7 @@ class JobLogs:
             if not isinstance(one, LogEvent):
                 continue
             event = msgspec.structs.replace(one, rank=self._rank(one, owner, log))
-            if (event.rank is None and self._is_elsewhere(event, owner)) or self._is_nobodys(event, owner):
+            if (event.rank is None and self._is_elsewhere(event, owner)) or self._is_unowned(event, owner):
                 elsewhere += 1
                 continue
             line = int(event.source.rpartition(":")[2]) + chunk.first_line - 1
@@ -384,7 +384,7 @@ class JobLogs:
         having = own or having
         return having if len({each.job for each in having}) == 1 else []
 
-    def _is_nobodys(self, record: Record, owner: _Owner) -> bool:
+    def _is_unowned(self, record: Record, owner: _Owner) -> bool:
         """Whether several jobs write the file and nothing shows whose the line is: it may be another program's, too."""
         return owner.several_jobs and not self._having(record, owner)
 

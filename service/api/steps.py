@@ -45,16 +45,16 @@ def take(
     """Apply an event; return the state before it, and the instructions. ``subject`` is what it is about."""
     at, met = now(), RemediationState()
 
-    def meets(session: Session, book: RemediationState) -> None:
+    def meets(session: Session, state: RemediationState) -> None:
         nonlocal met
-        met = book
+        met = state
         if check is not None:
-            check(session, book)
+            check(session, state)
 
     try:
         done = service.remedies.rehearse(event, at, meets)[1] if dry_run else service.remedies.handle(event, at, meets)
     except RemediationRefused as refused:
-        problem = Problem(KINDS[refused.code], str(refused), hindrances=_hindrances(refused, met, subject, at))
+        problem = Problem(KINDS[refused.code], str(refused), hindrances=_blockers(refused, met, subject, at))
         _note(service, caller, event, subject, problem)
         raise problem from None
     except Problem as problem:  # of the check
@@ -73,17 +73,17 @@ def take_of_one(
     dry_run: bool = False,
 ) -> tuple[Remediation, RemediationDocument]:
     """Apply an event of one remediation; return the remediation after it, and as the API shows it."""
-    book, done = take(service, caller, event, id, check, dry_run=dry_run)
+    state, done = take(service, caller, event, id, check, dry_run=dry_run)
     changed = [made.remediation for made in done if isinstance(made, Store) and made.remediation.id == id]
-    one = changed[-1] if changed else book.remediations[id]  # it was applied before
-    return one, document(one, book, now())
+    one = changed[-1] if changed else state.remediations[id]  # it was applied before
+    return one, document(one, state, now())
 
 
 def unchanged(if_match: str | None, id: str) -> Check:
     """Return the check that a remediation is still as it was when the client read it."""
 
-    def check(_session: Session, book: RemediationState) -> None:
-        if (one := book.remediations.get(id)) is not None:  # else the step refuses it
+    def check(_session: Session, state: RemediationState) -> None:
+        if (one := state.remediations.get(id)) is not None:  # else the step refuses it
             etags.check(if_match, one.version, f"remediation {id}", f"/v1/remediations/{id}")
 
     return check
@@ -94,7 +94,7 @@ def _note(service: Service, caller: Caller, event: RemediationEvent, subject: st
         service.audit.refused(kind, caller.actor, subject, f"{type(event).__name__}: {problem.detail}")
 
 
-def _hindrances(refused: RemediationRefused, book: RemediationState, id: str, now: float) -> list[Blocker]:
+def _blockers(refused: RemediationRefused, state: RemediationState, id: str, now: float) -> list[Blocker]:
     if refused.code != "hindered":
         return []
-    return in_the_way(book.remediations[id], book, now)
+    return in_the_way(state.remediations[id], state, now)

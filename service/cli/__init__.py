@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; Ctrl-C and a closed pipe end quietly."""
     if "" in (sys.argv[1:] if arguments is None else arguments):
-        # An empty path means the current folder to pathlib, and to whoever wrote "$DUMPS" an unset variable.
+        # An empty path means the current folder to pathlib, and "$DUMPS" may be an unset variable.
         print("faulthound: an argument is empty: is a variable unset? name the file or folder", file=sys.stderr)
         return USAGE
     try:

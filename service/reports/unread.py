@@ -29,8 +29,8 @@ def lines(verdict: Verdict) -> list[str]:
         else:
             of_ranks.setdefault((one[1], one[3]), set()).add(int(one[2]))
             found[one[1], one[3]] = None
-    return [one if isinstance(one, str) else _told(*one, of_ranks[one]) for one in found]
+    return [one if isinstance(one, str) else _sentence(*one, of_ranks[one]) for one in found]
 
 
-def _told(what: str, why: str, ranks: set[int]) -> str:
+def _sentence(what: str, why: str, ranks: set[int]) -> str:
     return f"{what} of rank{'s' if len(ranks) > 1 else ''} {ranges(sorted(ranks))}: {why}"

@@ -101,7 +101,7 @@ class Database:
             driver: Any = connection.connection.dbapi_connection
             # As a script: executed as a statement it ends after its first page, and as a query it has no rows.
             script = f"PRAGMA query_only = 0; PRAGMA incremental_vacuum({pages}); PRAGMA wal_checkpoint(PASSIVE)"
-            with _told(script):
+            with _translated_errors(script):
                 driver.executescript(script)
 
     def close(self) -> None:
@@ -203,12 +203,12 @@ def _begun_sqlite(connection: Connection) -> None:
     driver = connection.connection.dbapi_connection
     assert driver is not None
     for statement in (f"PRAGMA query_only = {int(not writes)}", "BEGIN IMMEDIATE" if writes else "BEGIN"):
-        with _told(statement):
+        with _translated_errors(statement):
             driver.execute(statement)
 
 
 @contextmanager
-def _told(statement: str) -> Iterator[None]:
+def _translated_errors(statement: str) -> Iterator[None]:
     """Raise what the driver raises as SQLAlchemy's own, which it does not do for what it does not send itself."""
     try:
         yield

@@ -237,7 +237,7 @@ class _Taken(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _Asked(msgspec.Struct, frozen=True):
     """Of a verdict no more than is asked for: what else a newer program wrote into it does not matter here."""
 
     action: _Taken
@@ -249,7 +249,7 @@ def _acquitted(session: Session, incidents: ColumnElement[bool]) -> dict[str, se
     found: dict[str, set[str]] = {}
     for id, document in session.execute(asked.where(incidents, Feedback.judgement == "wrong")):
         try:
-            nodes = msgspec.json.decode(document, type=_Said).action.nodes
+            nodes = msgspec.json.decode(document, type=_Asked).action.nodes
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             _log.error("verdict_unreadable incident=%s reason=%s", id, error)
             continue

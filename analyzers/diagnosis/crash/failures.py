@@ -187,10 +187,10 @@ def classify(
     refused = short and any(_is_without_handle(event) for event in events)
     raised = [each for each in events if each.event == "traceback" and kind_of(each, table) in SPOKEN]
     idle = any(kind_of(each, table) == "no_switches" for each in events)
-    told = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
+    thrown = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
     for event in events:
         kind = kind_of(event, table)
-        if _wraps(event) and _source(event) in told:
+        if _wraps(event) and _source(event) in thrown:
             kind = "launcher"  # the worker's own exception follows it
         if event.event == "worker_died" and event.node in lost_another:
             kind = "echo"  # it reports the end of another itself

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.diagnosis.gray.under_load import FEWEST, Subject
+from analyzers.model.medians import spread
 
 FEWEST_PEERS = 3
 HALF = 0.5  # of the readings: less is an excursion
@@ -95,8 +96,7 @@ def _below_peers(gpu: Subject, peers: Sequence[Subject]) -> str:
     if len(clocks) < FEWEST_PEERS or not math.isfinite(gpu.now.clock_held):
         return ""
     usual = float(np.median(clocks))
-    spread = 1.4826 * float(np.median(np.abs(clocks - usual)))
-    if gpu.now.clock_held >= usual - max(LOWER_CLOCK * usual, SPREADS * spread):
+    if gpu.now.clock_held >= usual - max(LOWER_CLOCK * usual, SPREADS * spread(clocks)):
         return ""
     return f"its clock is {gpu.now.clock:.0f} MHz, and {usual:.0f} MHz on its {len(clocks)} peers under the same load"
 

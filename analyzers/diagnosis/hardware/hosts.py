@@ -18,7 +18,7 @@ from collectors.records import KernelEvent, ProcessState, Steps
 EVIDENCE_LIMIT = 8
 STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "cifs", "beegfs", "weka", "9p", "fuse"})
 MANY_LINK_ERRORS = 100  # corrected at once; fewer are common on healthy GPUs
-OUTAGE_SECONDS = 60.0  # a file server that answers again sooner stalled nobody for long
+OUTAGE_SECONDS = 60.0  # a file server that answers again sooner stalled no process for long
 _JOB_PROCESS = re.compile(r"python|torchrun|pt_|train|megatron|ray::|vllm|sglang", re.IGNORECASE)
 _HOST_SERVICE = re.compile(
     r"systemd|\(sd-|.*exporter|cron|sshd|rsyslogd|dbus|polkit|containerd|dockerd|kubelet|kube-|etcd|calico|cilium|coredns|snapd|"

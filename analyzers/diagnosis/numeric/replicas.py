@@ -189,7 +189,7 @@ def _judged(replicas: _Replicas, topology: Topology) -> Iterator[Finding]:
         yield _apart(replicas, min(onsets), min(onsets) - 1, left)
     elif left:
         strength = ALONE if len(left) == 1 else TWO
-        said = [_said(replicas, number) for number in left]
+        said = [_hash_shown(replicas, number) for number in left]
         suspects = [
             _suspect(replicas.lives[number], one, strength, topology) for number, one in zip(left, said, strict=True)
         ]
@@ -270,7 +270,7 @@ def _by_program(said: Evidence) -> Finding:
     return _finding("replicas_apart", "code", [said], [shared])
 
 
-def _said(replicas: _Replicas, number: int) -> Evidence:
+def _hash_shown(replicas: _Replicas, number: int) -> Evidence:
     first = _onset(replicas, number)
     until = replicas.steps[np.flatnonzero(replicas.agrees[:, number])[-1]]
     others = int(replicas.agrees[first].sum())

@@ -55,9 +55,3 @@ def combined(*columns: Ints) -> Ints:
         distinct, place = numbered(column)
         found = numbered(found * len(distinct) + place)[1]
     return found
-
-
-def spread(values: Floats) -> float:
-    """Return the standard deviation by the median of the distances from the median; 0 without values."""
-    known = values[np.isfinite(values)]
-    return float(1.4826 * np.median(np.abs(known - np.median(known)))) if len(known) else 0.0

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.diagnosis.slow.arrivals import Arrivals, Collectives, waits
-from analyzers.diagnosis.slow.grouping import Floats, Ints, spread
+from analyzers.diagnosis.slow.grouping import Floats, Ints
 from analyzers.diagnosis.slow.levels import rise, turn
+from analyzers.model.medians import spread
 
 FEWEST_OPERATIONS = 10
 WELL_ABOVE = 1.25  # times the base duration: below, an operation shows neither a wait nor a slow transfer

@@ -14,6 +14,7 @@ import numpy as np
 
 from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, combined, grouped_median, numbered, row_median
 from analyzers.diagnosis.slow.op_table import OpTable
+from analyzers.model.medians import DEVIATION_BY_MEDIAN, MEDIAN_ERROR
 
 LEAST_NOISE = 0.003  # of a level: below this a profiler's own clock decides
 SHORTEST = 3  # steps on either side of a change
@@ -101,8 +102,8 @@ def _noise(table: OpTable, by_step: Floats, rest: Floats) -> Floats:
     centre = grouped_median(rest, table.worker, count)
     rows = np.bincount(table.worker, minlength=count)
     off = grouped_median(np.abs(rest - centre[table.worker]), table.worker, count)
-    by_rows = 1.4826 * off / np.sqrt(np.maximum(rows, 1))
-    error: Floats = 1.2533 * np.where(known >= SHORTEST, by_steps, np.maximum(by_steps, by_rows))
+    by_rows = DEVIATION_BY_MEDIAN * off / np.sqrt(np.maximum(rows, 1))
+    error: Floats = MEDIAN_ERROR * np.where(known >= SHORTEST, by_steps, np.maximum(by_steps, by_rows))
     return np.maximum(error, LEAST_NOISE)
 
 
@@ -133,7 +134,7 @@ def changes(levels: Levels) -> tuple[Floats, Ints, Floats]:
     size = np.minimum(relative, rises(own, at)[0])
     # Few steps may look quiet by chance: what is usual among the workers is the least.
     error = np.maximum(noise, max(float(np.median(noise)) if count else 0.0, LEAST_NOISE))
-    times = size / (1.2533 * error * np.sqrt(1 / at + 1 / (steps - at)))
+    times = size / (MEDIAN_ERROR * error * np.sqrt(1 / at + 1 / (steps - at)))
     return size, at, times
 
 
@@ -166,4 +167,4 @@ def rises(series: Floats, at: Ints) -> tuple[Floats, Floats]:
 def spreads(values: Floats, known: Mask) -> Floats:
     """Return the ``spread`` of what is known of each row, NaN where nothing is."""
     off = np.abs(values - row_median(values, known)[:, None])
-    return 1.4826 * row_median(off, known)
+    return DEVIATION_BY_MEDIAN * row_median(off, known)

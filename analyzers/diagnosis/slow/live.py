@@ -74,7 +74,7 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
     shown = (Evidence(text=_in_words(slow), source="steps", at=slow.since),)
     hints = tuple(_hints(slow, window, topology, window.once(FrameRules.of, knowledge)))
     apart = [*_apart(slow, topology)]
-    beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _tells(one)), *hints)
+    beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _shows_something(one)), *hints)
     if apart and _agree([one for _, one in apart]):
         network = all(measure.name == "round_trip" for measure, _ in apart)
         fault_class, cause, missing = ("slow_path", NETWORK, LINKS) if network else ("slow_rank", UNKNOWN, BESIDE)
@@ -185,7 +185,7 @@ def _of_all(measure: Measure) -> str:
     return f"{every} {what} {_filled(measure.name, measure.before, measure.since)}"
 
 
-def _tells(measure: Measure) -> bool:
+def _shows_something(measure: Measure) -> bool:
     """Whether most of what was read changed with the steps: no sign of one, but of what the job meets."""
     return not measure.apart and 2 * measure.risen > measure.read
 

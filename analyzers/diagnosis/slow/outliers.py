@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, spread
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask
 from analyzers.diagnosis.slow.levels import Levels, changes
 from analyzers.diagnosis.slow.op_table import OpTable
+from analyzers.model.medians import spread
 
 LEAST = float(np.log(1.02))  # a smaller difference is no fault of a machine
 LEAST_CHANGE = float(np.log(1.05))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.diagnosis.slow.grouping import spread
+from analyzers.model.medians import spread
 
 SLOW_TIMES = 1.5  # a transfer that takes less than this times the others' is on no slow path
 TIMES_SPREAD = 6.0

@@ -11,6 +11,7 @@ from analyzers.diagnosis.slow.grouping import Floats
 from analyzers.diagnosis.slow.levels import LEAST_NOISE, SHORTEST, median_of_known, rise, turn
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding
+from analyzers.model.medians import MEDIAN_ERROR
 
 TIMES = 8.0  # the noise of a rise
 MISSING = "what changed then: the code, the lengths of sequences, clocks and power of the machines, the network"
@@ -55,5 +56,5 @@ def _rise(series: Floats) -> tuple[float, int]:
         return 0.0, 0
     at = int(turn(series[None])[0])
     size, noise = rise(series, at)
-    error = 1.2533 * max(noise, LEAST_NOISE) * np.sqrt(1 / at + 1 / (len(series) - at))
+    error = MEDIAN_ERROR * max(noise, LEAST_NOISE) * np.sqrt(1 / at + 1 / (len(series) - at))
     return (size, at) if size > np.log(WORTH) and size > TIMES * error else (0.0, 0)

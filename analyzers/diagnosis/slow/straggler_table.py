@@ -20,7 +20,6 @@ from analyzers.diagnosis.slow.claim import MOST_NAMED, WORTH
 from collectors.records import STRAGGLER_COLUMNS, StragglerReports
 from collectors.records.straggler_reports import BELOW_INDIVIDUAL, BELOW_RELATIVE, INDIVIDUAL, RELATIVE, SECONDS, TFLOPS
 
-MOST_REPORTS = 1 << 16
 OF_EXTREMES = 1.15  # times the fastest of all: where only the two ends are named, healthy ranks differ by less
 Values = Mapping[str, Mapping[int, float]]  # quantity → rank → value
 

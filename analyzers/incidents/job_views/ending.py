@@ -49,7 +49,7 @@ def ended_from_outside(view: JobView, now: float) -> Stop | None:
     """Return how the job was or is being ended from outside; None: it is not, or a rank has died by itself before."""
     bad = bad_ends(view)
     own = [end for end in bad if end.seen and end.killed_by not in STOPS]
-    said = _said(view, bad)
+    said = _announced(view, bad)
     if said is not None:
         # A line without a stamp is dated by its reading, which is later.
         before = own and said.stamped and own[0].at < said.at - READ_SECONDS
@@ -103,20 +103,20 @@ def how_it_left(view: JobView) -> str:
     return f"its processes left together {left[0].how()}, and no log shows why"
 
 
-class _Said(NamedTuple):
+class _Announced(NamedTuple):
     at: float
     stamped: bool
     word: str
 
 
-def _said(view: JobView, bad: Sequence[End]) -> _Said | None:
+def _announced(view: JobView, bad: Sequence[End]) -> _Announced | None:
     """Return the first line since the job last moved in which a launcher or a scheduler states that it is ended.
 
     A line after which no rank ended for long was about something else, and one of an earlier run is about that.
     """
     since = max(view.run_began_at, bad[0].at - STOPPING_SECONDS if bad else 0.0)
     found = ((at, event) for at, event in _logged(view, SAID) if at >= since)
-    return next((_Said(at, event.at is not None, event.event) for at, event in found), None)
+    return next((_Announced(at, event.at is not None, event.event) for at, event in found), None)
 
 
 def _logged(view: JobView, names: Container[str]) -> Iterator[tuple[float, LogEvent]]:

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 
 from analyzers.incidents.job_views.burdens import BEFORE_MINUTES, FEWEST, OTHERS_SHARE, Burdens
-from analyzers.incidents.job_views.medians import median
 from analyzers.incidents.job_views.minutes import MINUTE_SECONDS
 from analyzers.incidents.job_views.progress import Progress
+from analyzers.model.medians import median
 
 NEWEST_MINUTES = 3
 WORTH_SHARE = 0.1  # of a step

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.incidents.job_views.medians import median
+from analyzers.model.medians import MEDIAN_ERROR, median, spread
 
 LEAST_PAST_SECONDS, LEAST_PAST_SPANS = 240.0, 12  # before anything is usual
 LEAST_SECONDS, LEAST_SPANS = 120.0, 6  # that a slowdown lasts before it is one
@@ -147,7 +147,7 @@ def _turn(spans: PaceSpans, after: int = 0) -> int | None:
         return None
     logs = spans.logs[after:]
     middle = median(logs)
-    bound = max(4.0 * _spread(logs), 0.02)
+    bound = max(4.0 * spread(logs), 0.02)
     cut = np.clip(logs, middle - bound, middle + bound)
     sums = np.concatenate(([0.0], np.cumsum(cut)))
     places = np.arange(first - after, last - after + 1)
@@ -169,8 +169,8 @@ def _own_noise(logs: Floats, weight: Floats, usual: float, lasted: float) -> tup
             first, length = place, 0.0
     if not levels:
         return math.inf, math.inf
-    by_blocks = _spread(np.array(levels))
-    by_spans = 1.2533 * _spread(logs) / math.sqrt(max(len(logs) / len(levels), 1.0))
+    by_blocks = spread(np.array(levels))
+    by_spans = MEDIAN_ERROR * spread(logs) / math.sqrt(max(len(logs) / len(levels), 1.0))
     return TIMES_NOISE * max(by_blocks, by_spans), max(levels) - usual + BEYOND
 
 
@@ -185,7 +185,7 @@ def _lasts(after: Floats, weight: Floats, level: float) -> bool:
 def _is_sharp(logs: Floats, at: int, rise: float) -> bool:
     """Whether most of a rise lies between two neighbouring spans: what grows little by little does not begin at a moment."""
     edge = median(logs[at : at + EDGE_SPANS]) - median(logs[at - EDGE_SPANS : at])
-    noise = 1.2533 * _spread(logs[:at]) * math.sqrt(2.0 / EDGE_SPANS)
+    noise = MEDIAN_ERROR * spread(logs[:at]) * math.sqrt(2.0 / EDGE_SPANS)
     return edge >= SHARP_SHARE * rise - TIMES_EDGE_NOISE * noise
 
 
@@ -195,10 +195,6 @@ def _has_more_work(spans: PaceSpans, at: int, rise: float) -> bool:
     if 2 * len(before) < at or 2 * len(after) < len(spans) - at:
         return False
     return math.log(median(before) / median(after)) < rise / 2
-
-
-def _spread(values: Floats) -> float:
-    return 1.4826 * median(np.abs(values - median(values)))
 
 
 def usual_pace(spans: PaceSpans) -> UsualPace | None:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from analyzers.incidents.job_views.medians import median
 from analyzers.incidents.job_views.pace_changes import (
     LEAST_SECONDS,
     CodeSwitch,
@@ -33,6 +32,7 @@ from analyzers.incidents.job_views.pace_changes import (
     usual_pace,
 )
 from analyzers.incidents.job_views.standstills import Standstill
+from analyzers.model.medians import median
 
 SPAN_SECONDS = 10.0
 MOST_POINTS = 400  # an hour, where steps are reported all the time

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analyzers.incidents.job_views.medians import median
 from analyzers.incidents.job_views.standstills import NEVER, SHOWN, Standstills
+from analyzers.model.medians import median
 
 MOST_ROWS = 512
 MOST_PAUSES = 96

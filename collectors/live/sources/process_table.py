@@ -25,7 +25,14 @@ from collectors.files.process_stat import TICKS_A_SECOND, Stat
 from collectors.live.sources.bounded_reading import MOST_STUCK, BoundedReader, ReadRefused
 from collectors.live.sources.names import Named, begins, titled
 from collectors.live.sources.proc_stat import booted_at, own_pid, stat_of
-from collectors.live.sources.ranks import PlaceNumbers, TrainingProcess, read_rank, stated_role, states_rank, told_apart
+from collectors.live.sources.ranks import (
+    PlaceNumbers,
+    TrainingProcess,
+    distinguished,
+    read_rank,
+    stated_role,
+    states_rank,
+)
 from collectors.live.sources.system_files import process_ids
 
 MOST_PROCESSES = 65_536  # of a node; those with the highest ids are left out
@@ -111,7 +118,7 @@ class ProcessTable:
         self._known, self._children = known, dict(children)
         self._unreadable &= known.keys()
         booted = booted_at(self._proc)
-        found = told_apart(
+        found = distinguished(
             [_located(rank, known[rank.pid].stat, booted) for rank in self._topmost(own_pid(self._proc))], self._owners
         )
         found = self._numbers.numbered(found)

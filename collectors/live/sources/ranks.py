@@ -171,7 +171,7 @@ def stated_role(environment: bytes) -> str | None:
     return _allowed(environment).get("FAULTHOUND_ROLE")
 
 
-def told_apart(found: Sequence[TrainingProcess], owners: dict[str, int]) -> list[TrainingProcess]:
+def distinguished(found: Sequence[TrainingProcess], owners: dict[str, int]) -> list[TrainingProcess]:
     """Return the processes with a job of another name for those of a second user: an environment names any job.
 
     A job is its user's whose processes are in a job's control group, or who had it before (``owners``, which is kept up), or

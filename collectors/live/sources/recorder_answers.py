@@ -38,7 +38,7 @@ def fetch_dump(
         return _served(endpoint, process, min(deadline, time.monotonic() + SERVER_SECONDS), now, spend, apart)
     if endpoint.kind == "pipe":
         written = {path: _written(path) for path in endpoint.dumps}
-        _knock(endpoint.address, endpoint.user)
+        _ask_by_pipe(endpoint.address, endpoint.user)
         body = _appeared(written, endpoint.user, min(deadline, time.monotonic() + PIPE_SECONDS), spend)
         return _read(body, f"rank {process.rank}: {endpoint}", process, now(), apart)
     body, written_at = _file(endpoint, spend)
@@ -85,7 +85,7 @@ def _read(body: bytes, source: str, process: TrainingProcess, at: float, apart: 
     return kept
 
 
-def _knock(path: str, user: int | None) -> None:
+def _ask_by_pipe(path: str, user: int | None) -> None:
     """Write a line into a debug pipe; without a reader this fails at once."""
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)

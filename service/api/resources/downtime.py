@@ -113,8 +113,8 @@ def _attempts(
     for place, (since, last, number) in enumerate(seen):
         following = seen[place + 1].first_seen_at if place + 1 < len(seen) else at
         until = max([last, *(onset for onset in onsets if since <= onset <= following)])
-        ended_at, told_at = over.get(number, (None, at))
-        if ended_at is not None and last <= told_at:
+        ended_at, stated_at = over.get(number, (None, at))
+        if ended_at is not None and last <= stated_at:
             found.append(Span(since, max(since, min(ended_at, at))))
         else:
             found.append(Span(since, None if at - last <= RUNNING_SECONDS else until))
