@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -48,22 +49,33 @@ class Inspector:
         self.host = host
         self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES)
         self.owners: dict[str, TrainingProcess] = {}  # by key of the file
+        self.markers: dict[str, Any] = {}  # by key of the file: whose the next lines are, as its parser gave it
 
     def __call__(self, _asked: Request | None) -> Iterator[Yielded]:
         """Yield the operations and means since the last run."""
-        self.tails.resume(self.host.cursor("inspector"))
+        self._resume(self.host.cursor("inspector"))
         files = self._logs()
         folders = self._folders()
         if not files and not self.tails.files and not folders:
             raise NothingToCollect("no training process here runs NCCL Inspector, and no folders are given")
         for chunk in self.tails.read(files):
             yield from self._timings(chunk)
-            yield Cursor(self.tails.cursor())
-        if (cursor := self.tails.cursor()) != self.host.cursor("inspector"):
+            yield Cursor(self._cursor())
+        if (cursor := self._cursor()) != self.host.cursor("inspector"):
             yield Cursor(cursor)  # a file was truncated, and has no new line
         for key in self.owners.keys() - self.tails.files.keys():
             del self.owners[key]
         yield from self._means(folders)
+
+    def _resume(self, cursor: Any) -> None:
+        """Go on from a cursor, whatever a failed run had read beyond it."""
+        self.tails.resume(cursor)
+        kept = cursor.get("markers") if isinstance(cursor, Mapping) else None
+        self.markers = dict(kept) if isinstance(kept, Mapping) else {}
+
+    def _cursor(self) -> dict[str, Any]:
+        markers = {key: marker for key, marker in self.markers.items() if key in self.tails.positions}
+        return {**self.tails.cursor(), **({"markers": markers} if markers else {})}
 
     def _logs(self) -> dict[str, tuple[str, str]]:
         """Return the plugin's logs that the training processes have open: key → name, path."""
@@ -92,8 +104,10 @@ class Inspector:
     def _timings(self, chunk: Chunk) -> Iterator[Record]:
         owner = self.owners.get(chunk.key)
         of = {"source": chunk.path, **(owner.of_records if owner else {})}
+        marker = self.markers.pop(chunk.key, None) if chunk.first_line > 1 and not chunk.left_out_bytes else None
+        args = chunk.data, MOST_OPERATIONS, marker
         try:
-            operations, damaged = self.host.apart.parse("inspector", chunk.data, MOST_OPERATIONS, source=chunk.path)
+            operations, missed, marker = self.host.apart.parse("inspector", *args, source=chunk.path)
         except ParsingFailed as error:
             yield Unread(**of, reason=str(error), outcome="limit", at=chunk.written_at)
             return
@@ -102,9 +116,10 @@ class Inspector:
         if chunk.left_out_bytes:
             reason = f"{chunk.left_out_bytes:,} bytes were not read: more than {BEHIND_BYTES:,} came since the last run"
             yield Unread(**of, reason=reason, outcome="limit", at=chunk.written_at)
-        if damaged:
-            reason = f"{damaged:,} lines are no operation of NCCL Inspector"
-            yield Unread(**of, reason=reason, outcome="damaged", at=chunk.written_at)
+        if marker is not None:
+            self.markers[chunk.key] = marker
+        for reason, outcome in missed:
+            yield Unread(**of, reason=reason, outcome=outcome, at=chunk.written_at)
 
     def _means(self, folders: list[Path]) -> Iterator[Readings | Unread]:
         """Yield this node's means; a folder that nodes share also holds those of the others."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collectors.formats.nccl.inspector_jsonl import gather, thinned
+from typing import Any
+
+import msgspec
+
+from collectors.formats.nccl.inspector_jsonl import Marker, gather, thinned
 from collectors.records import block
 
 
-def parse(data: bytes, most: int) -> tuple[bytes, int]:
-    """Return a block of the operations, about ``most`` of them, and how many lines are none."""
-    gathered = gather(data.split(b"\n"))
+def parse(data: bytes, most: int, marker: Any) -> tuple[bytes, list[tuple[str, str]], Any]:
+    """Return a block of the operations, about ``most`` of them, what was not read and why, and the newest marker.
+
+    ``marker``: what the lines before these gave; None: there are none, or they were left out.
+    """
+    gathered = gather(data.split(b"\n"), None if marker is None else msgspec.convert(marker, Marker))
     every = thinned(gathered.communicators, most)
-    return block.encode(found for each in gathered.communicators for found in each.records(every)), gathered.damaged
+    operations = block.encode(found for each in gathered.communicators for found in each.records(every))
+    return operations, list(gathered.reasons()), msgspec.to_builtins(gathered.marker)

@@ -1,12 +1,18 @@
 """NCCL Inspector's JSON lines, one an operation: a record with columns for each communicator of each process.
 
-The profiler plugin of each process writes them; versions 4.0 to 5.1 of its format are read. Only sequence numbers join an
-operation across ranks. Where there are too many operations to send, all ranks must keep the same ones: those whose sequence
-a power of two divides.
+The profiler plugin of each process writes them; versions 4.0 to 4.3 of its format are read. To version 4.2 each line names its
+communicator. Since 4.3 a marker line names it once, counts the lines that follow, and those have the operation alone:
+
+    {"header": {…}, "metadata": {…}, "dump_stats": {"coll_records": 2, …}}     the marker
+    {"coll_perf": {…}}                                                         two lines of its communicator
+
+Only sequence numbers join an operation across ranks. Where there are too many operations to send, all ranks must keep the same
+ones: those whose sequence a power of two divides.
 """
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +22,7 @@ import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.text_lines import lines as text_lines
-from collectors.records import ARRAY_CODES, TIMING_COLUMNS, CollectiveTimings, Record, Unread, column_bytes
+from collectors.records import ARRAY_CODES, TIMING_COLUMNS, CollectiveTimings, Outcome, Record, Unread, column_bytes
 
 MOST_COMMUNICATORS = 10_000  # of one file
 MOST_ROWS = 2_000_000  # of one file
@@ -26,6 +32,8 @@ NAME_CHARACTERS = 200
 Whole = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS)]
 Microseconds = Annotated[float, msgspec.Meta(ge=0, le=9e15)]
+Bandwidth = float | Name  # "nan": an operation that took no time
+_NO_JSON = re.compile(rb":\s*-?(?:inf|nan)\b")  # as C prints a bandwidth of an operation that took no time
 
 
 class _Header(msgspec.Struct):
@@ -50,7 +58,7 @@ class _Collective(msgspec.Struct):
     coll_sn: Whole
     coll_msg_size_bytes: Whole = -1
     coll_exec_time_us: float = -1.0
-    coll_busbw_gbs: float = 0.0
+    coll_busbw_gbs: Bandwidth = 0.0
     coll_timing_source: Name = ""
     event_trace_ts: _Trace = msgspec.field(default_factory=_Trace)
 
@@ -61,19 +69,45 @@ class _PointToPoint(msgspec.Struct):
     p2p_peer: Whole = -1
     p2p_msg_size_bytes: Whole = -1
     p2p_exec_time_us: float = -1.0
-    p2p_busbw_gbs: float = 0.0
+    p2p_busbw_gbs: Bandwidth = 0.0
     p2p_timing_source: Name = ""
     event_trace_ts: _Trace = msgspec.field(default_factory=_Trace)
 
 
+Lines = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+
+
+class _Stats(msgspec.Struct):
+    coll_records: Lines = 0
+    p2p_records: Lines = 0
+    proxy_records: Lines = 0
+    coll_dropped_since_last_dump: Lines = 0
+    p2p_dropped_since_last_dump: Lines = 0
+
+    @property
+    def overwritten(self) -> int:
+        """Return how many operations the plugin had no room for since the marker before."""
+        return self.coll_dropped_since_last_dump + self.p2p_dropped_since_last_dump
+
+
 class _Line(msgspec.Struct):
-    header: _Header
+    header: _Header | None = None
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     coll_perf: _Collective | None = None
     p2p_perf: _PointToPoint | None = None
+    proxy_trace: msgspec.Raw = msgspec.Raw()
+    dump_stats: _Stats | None = None
 
 
 _decode = msgspec.json.Decoder(_Line).decode
+
+
+class Marker(msgspec.Struct):
+    """Whose the next ``left`` lines are: what the newest marker has stated."""
+
+    header: _Header
+    metadata: _Metadata
+    left: int
 
 
 @dataclass(slots=True)
@@ -107,7 +141,8 @@ class Communicator:
             return
         operation, sequence, size, microseconds, gigabytes, start_us = row
         values = (
-            self.strings.setdefault(operation, len(self.strings)), sequence, size, microseconds / 1e6, gigabytes * 1e9,
+            self.strings.setdefault(operation, len(self.strings)), sequence, size, microseconds / 1e6,
+            float("nan") if isinstance(gigabytes, str) else gigabytes * 1e9,
             int(start_us) * 1000 if start_us else -1, float("nan") if written_us is None else written_us / 1e6,
         )  # fmt: skip
         for column, value in zip(self.columns.values(), values, strict=True):
@@ -145,27 +180,46 @@ def _little_endian(column: array[Any], places: list[int]) -> bytes:
 
 @dataclass(slots=True)
 class InspectorOperations:
-    """What lines gave; ``damaged``: those that were no operation, ``over``: those beyond the bounds."""
+    """What lines gave.
+
+    ``damaged``: those that were no operation; ``nameless``: without a marker before them; ``over``: beyond the bounds.
+    ``overwritten``: operations that the plugin had no room for until it wrote. ``marker``: whose the next lines are.
+    """
 
     communicators: list[Communicator] = field(default_factory=list)
     damaged: int = 0
+    nameless: int = 0
     over: int = 0
+    overwritten: int = 0
+    marker: Marker | None = None
+
+    def reasons(self) -> Iterator[tuple[str, Outcome]]:
+        """Yield what of the lines was not read, and why."""
+        if self.over:
+            yield (
+                f"{self.over:,} operations are not read: {MOST_ROWS:,} or {MOST_COMMUNICATORS:,} communicators are the most",
+                "limit",
+            )
+        if self.overwritten:
+            yield (
+                f"{self.overwritten:,} operations are not here: the plugin overwrote them before it wrote them",
+                "limit",
+            )
+        if self.nameless:
+            yield f"{self.nameless:,} operations have no marker before them that names their communicator", "damaged"
+        if self.damaged:
+            yield f"{self.damaged:,} lines are no operation of NCCL Inspector", "damaged"
 
 
-def gather(lines: Iterable[str | bytes]) -> InspectorOperations:
-    """Read lines; a line that is damaged costs itself."""
+def gather(lines: Iterable[str | bytes], marker: Marker | None = None) -> InspectorOperations:
+    """Read lines; a line that is damaged costs itself. ``marker``: the newest of the lines before these."""
     found: dict[tuple[str, int | None, int | None, str, str], Communicator] = {}
-    gathered, rows = InspectorOperations(), 0
+    gathered, rows = InspectorOperations(marker=marker), 0
     for text in lines:
         if not text.strip():
             continue
-        try:
-            line = _decode(text)
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            gathered.damaged += 1
+        if (line := _owned(gathered, text)) is None or line.header is None:
             continue
-        if line.coll_perf is None and line.p2p_perf is None:
-            continue  # the plugin's own counts, or a kind of a later version
         timed = (
             line.coll_perf.coll_timing_source
             if line.coll_perf
@@ -185,6 +239,50 @@ def gather(lines: Iterable[str | bytes]) -> InspectorOperations:
     return gathered
 
 
+def _owned(gathered: InspectorOperations, text: str | bytes) -> _Line | None:
+    """Return the operation of a line, with the communicator that it or the newest marker names; None: there is none."""
+    line = _decoded(text)
+    if line is None:
+        gathered.damaged += 1
+        _adopt(gathered.marker)
+        return None
+    if line.header is not None:
+        gathered.marker = None if line.dump_stats is None else _marker(line.header, line.metadata, line.dump_stats)
+        if line.dump_stats is not None:
+            gathered.overwritten += line.dump_stats.overwritten
+    elif (marker := _adopt(gathered.marker)) is not None:
+        line.header, line.metadata = marker.header, marker.metadata
+    if line.coll_perf is None and line.p2p_perf is None:
+        gathered.damaged += line.header is None and not bytes(line.proxy_trace)
+        return None  # a marker, or a kind that is not read
+    gathered.nameless += line.header is None
+    return line if line.header is not None else None
+
+
+def _marker(header: _Header, metadata: _Metadata, stats: _Stats) -> Marker:
+    return Marker(header, metadata, stats.coll_records + stats.p2p_records + stats.proxy_records)
+
+
+def _adopt(marker: Marker | None) -> Marker | None:
+    """Count one line of a marker's; return it where that line is still its."""
+    if marker is None or not marker.left:
+        return None
+    marker.left -= 1
+    return marker
+
+
+def _decoded(text: str | bytes) -> _Line | None:
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        pass
+    try:
+        data = text.encode() if isinstance(text, str) else text
+        return _decode(_NO_JSON.sub(b':"nan"', data)) if _NO_JSON.search(data) else None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
 def thinned(communicators: Iterable[Communicator], most: int) -> int:
     """Return the smallest power of two that leaves at most so many operations of all communicators."""
     sequences = [sequence for each in communicators for sequence in each.columns["sequence"]]
@@ -195,7 +293,7 @@ def thinned(communicators: Iterable[Communicator], most: int) -> int:
 
 
 def _sniff(head: bytes, _source: str) -> int:
-    ours = b'"coll_perf"' in head or b'"p2p_perf"' in head
+    ours = any(name in head for name in (b'"coll_perf"', b'"p2p_perf"', b'"dump_stats"'))
     return 95 if ours and b'"header"' in head and head.lstrip()[:1] == b"{" else 0
 
 
@@ -210,9 +308,5 @@ def read(input: Input) -> Iterator[Record]:
     gathered = gather(text for _, text in text_lines(input.stream))
     for each in gathered.communicators:
         yield from each.records(source=input.source, node=each.host or input.node, rank=input.rank)
-    if gathered.over:
-        reason = f"{gathered.over:,} operations are not read: {MOST_ROWS:,} or {MOST_COMMUNICATORS:,} communicators are the most"
-        yield Unread(source=input.source, reason=reason, outcome="limit")
-    if gathered.damaged:
-        reason = f"{gathered.damaged:,} lines are no operation of NCCL Inspector"
-        yield Unread(source=input.source, reason=reason, outcome="damaged")
+    for reason, outcome in gathered.reasons():
+        yield Unread(source=input.source, reason=reason, outcome=outcome)

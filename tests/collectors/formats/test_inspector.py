@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,88 @@ def test_damaged_lines_cost_themselves(tmp_path: Path) -> None:
     assert reported.reason == "4 lines are no operation of NCCL Inspector"
 
 
+def marker(count: int, id: str = "0xd1", rank: int = 5, pairs: int = 0, **more: int) -> dict[str, Any]:
+    """Return the line with which format 4.3 begins what it writes of a communicator."""
+    return {
+        "header": {"id": id, "comm_name": "unknown", "rank": rank, "n_ranks": 8, "nnodes": 2},
+        "metadata": {"inspector_output_format_version": "v4.3", "git_rev": "", "rec_mechanism": "nccl_profiler_interface",
+                     "dump_timestamp_us": 1795240807250000, "hostname": "gpu-0007", "pid": 611},
+        "dump_stats": {"coll_records": count, "coll_dropped_total": 9, "p2p_records": pairs, "p2p_dropped_total": 0, **more},
+    }  # fmt: skip
+
+
+def bare(sequence: int, **more: Any) -> dict[str, Any]:
+    """Return an operation as format 4.3 writes it, without a word of whose it is."""
+    own = operation(sequence, **more)["coll_perf"]
+    return {"coll_perf": {**own, "coll_algo": "RING", "coll_proto": "LL128"}}
+
+
+def whose(found: list[CollectiveTimings]) -> dict[str, list[float]]:
+    """Return the sequence numbers of each communicator."""
+    return {each.communicator: column(each, "sequence", TIMING_COLUMNS) for each in found}
+
+
+def test_lines_behind_a_marker_are_its_communicators(tmp_path: Path) -> None:
+    """Since format 4.3 the communicator, host and process stand in the marker alone; other kinds of lines count with its own."""
+    pair = {"p2p_perf": {"p2p": "Send", "p2p_sn": 11, "p2p_peer": 6, "p2p_msg_size_bytes": 64, "p2p_exec_time_us": 7,
+                         "p2p_timing_source": "kernel_gpu"}}  # fmt: skip
+    path = tmp_path / "gpu-0007-pid611.log"
+    proxy = {"proxy_trace": {"record_type": "proxy_op", "record_sn": 1, "rank": 5}}
+    path.write_text(
+        lines(marker(2, pairs=1, proxy_records=1), bare(31), bare(32), pair, proxy, marker(1, "0xd2", 0), bare(9))
+    )
+
+    found = list(read_paths([path]))
+
+    assert [record for record in found if isinstance(record, Unread)] == []
+    assert whose(timings(found)) == {"0xd1": [31, 32, 11], "0xd2": [9]}
+    first = timings(found)[0]
+    assert (first.communicator_rank, first.size, first.pid, first.node, first.at) == (
+        5,
+        8,
+        611,
+        "gpu-0007",
+        1795240807.25,
+    )
+    assert first.strings == ("AllReduce", "Send 5->6")
+
+
+def test_an_operation_without_a_marker_is_nobodys(tmp_path: Path) -> None:
+    """A line before any marker, or beyond the count of the newest, is given to no communicator, and that is reported."""
+    path = tmp_path / "a.log"
+    cut = json.dumps(marker(2, "0xd3"))[:40] + "\n"
+    path.write_text(lines(bare(1), marker(2), bare(2)) + '{"coll_perf": {"coll"\n' + cut + lines(bare(4), bare(5)))
+
+    found = list(read_paths([path]))
+
+    assert whose(timings(found)) == {"0xd1": [2]}
+    assert [record.reason.partition(" have")[0] for record in found if isinstance(record, Unread)] == [
+        "3 operations", "2 lines are no operation of NCCL Inspector",
+    ]  # fmt: skip
+
+
+def test_what_the_plugin_overwrote_is_reported(tmp_path: Path) -> None:
+    """Operations that its rings had no room for are missing, and no rank is late for it."""
+    path = tmp_path / "a.log"
+    path.write_text(lines(marker(1, coll_dropped_since_last_dump=512, p2p_dropped_since_last_dump=3), bare(600)))
+
+    (reported,) = [record for record in read_paths([path]) if isinstance(record, Unread)]
+
+    assert reported.reason == "515 operations are not here: the plugin overwrote them before it wrote them"
+
+
+@pytest.mark.parametrize("printed", ['"nan"', "inf", "-nan"])
+def test_an_operation_that_took_no_time_is_read(tmp_path: Path, printed: str) -> None:
+    """The plugin prints its bandwidth as C prints it, which is no JSON: the operation is kept, without a bandwidth."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(lines(operation(3, coll_exec_time_us=0)).replace("485.5", printed).replace("277.2", printed))
+
+    (found,) = timings(list(read_paths([path])))
+
+    assert column(found, "seconds", TIMING_COLUMNS) == [0.0]
+    assert math.isnan(column(found, "bus_bytes_per_second", TIMING_COLUMNS)[0])
+
+
 def test_prometheus_text_becomes_samples(tmp_path: Path) -> None:
     """Each node's means come as gauges under the plugin's names, a device a series of labels."""
     path = tmp_path / "nccl.prom"
@@ -138,6 +221,24 @@ def test_a_running_jobs_operations_are_tailed(node: Node) -> None:
     ]
     assert sorted((each.rank, column(each, "sequence", TIMING_COLUMNS)) for each in second) == [(2, [3]), (3, [3])]
     assert node.run(collector, "inspector") == []
+
+
+def test_a_marker_holds_over_runs_and_a_restart_of_the_agent(node: Node) -> None:
+    """Lines that come after their marker was read are its communicator's; beyond bytes that were left out they are nobody's."""
+    log_of(node, 2).write_text(lines(marker(3), bare(1)))
+    first = of(node.run(Inspector(node.host), "inspector"), CollectiveTimings)
+    with log_of(node, 2).open("a") as file:
+        file.write(lines(bare(2)))
+    second = of(node.run(Inspector(node.host), "inspector"), CollectiveTimings)
+    with log_of(node, 2).open("a") as file:
+        many = [one for sequence in range(BEHIND_BYTES // 400) for one in (marker(1), bare(sequence))]
+        file.write(lines(*many, bare(4)))
+
+    last = node.run(Inspector(node.host), "inspector")
+
+    assert [whose([each]) for each in (*first, *second)] == [{"0xd1": [1]}, {"0xd1": [2]}]
+    assert {each.communicator for each in of(last, CollectiveTimings)} == {"0xd1"}
+    assert any("have no marker" in each.reason for each in of(last, Unread))
 
 
 def test_what_comes_at_the_jobs_end_is_read(node: Node) -> None:
