@@ -38,6 +38,7 @@ def render(
     for title, rows in (
         ("Why", _why(verdict)),
         ("Who waits", _victims(verdict)),
+        ("What it costs", _costs(verdict)),
         ("Suspects, none of them named", _open_suspects(verdict)),
         ("Rejected", _rejected(verdict)),
         ("Missing", _missing(verdict)),
@@ -130,6 +131,16 @@ def _victims(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "", chain if place else f"{chain}   (each waits for the next)"
     if len(verdict.victims.chains) > MOST_ROWS:
         yield "", f"… and {len(verdict.victims.chains) - MOST_ROWS:,} more chains (--json has them)"
+
+
+def _costs(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield what a trace shows of what each kind of slowness costs, beside what names the culprit."""
+    if verdict.symptom != "slow" or "op_timings" not in verdict.coverage.sources or not verdict.culprits:
+        return
+    cited = {item.text for item in _cited(verdict)}
+    for item in verdict.evidence:
+        if item.analyzer == "slow" and item.text not in cited:
+            yield "-", item.text
 
 
 def _open_suspects(verdict: Verdict) -> Iterator[tuple[str, str]]:

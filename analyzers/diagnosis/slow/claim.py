@@ -31,6 +31,15 @@ def percent(slowdown: float) -> str:
     return f"{100 * (1 - 1 / max(slowdown, 1.0)):.0f} %"
 
 
+def price(seen: SlowSituation, slowdown: float) -> str:
+    """Return what a slowdown costs: ``20 % of every step, 77 GPU hours a day (16 ranks, a GPU each)``."""
+    known = seen.topology.world_size
+    count = known or max(len(seen.topology.ranks), len(seen.table.workers))
+    hours = 24 * count * (1 - 1 / max(slowdown, 1.0))
+    ranks = f"{count:,} ranks" if known else f"{count:,} ranks are known"
+    return f"{percent(slowdown)} of every step, {'' if known else 'at least '}{hours:,.0f} GPU hours a day ({ranks}, a GPU each)"
+
+
 def evidence_of(worker: Worker, text: str) -> Evidence:
     """Return a sentence about a worker."""
     return Evidence(text=text, source=worker.source, rank=worker.rank)
@@ -57,7 +66,7 @@ def with_costs(seen: SlowSituation, *shown: Evidence) -> tuple[Evidence, ...]:
     source, parts = seen.table.workers[0].source, seen.costs.by_operation
     times = ", ".join(f"{name} {parts[name]:.2f}" for name in sorted(parts, key=lambda name: -parts[name])[:4])
     costs = [
-        f"{_length(seen)} {seen.costs.ideal:.2f} times what it would with every operation as long as the mean of its kind",
+        f"{_length(seen)} {seen.costs.ideal:.2f} times (T / T_ideal) what it would if each operation took its kind's mean",
         f"without slow workers, how many times as long a step takes by the unevenness of one operation: {times}",
     ]
     if len(seen.pipeline.stages) > 1:

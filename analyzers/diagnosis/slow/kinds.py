@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.diagnosis.slow.claim import evidence_of, finding, suspect_of, with_costs
+from analyzers.diagnosis.slow.claim import MOST_NAMED, evidence_of, finding, suspect_of, with_costs
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
@@ -15,6 +15,7 @@ from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
 
 UNSEEN = float(np.log(1.25))  # a trace that does not show so much leaves it open whether a job is healthy
+UNPLAYED = "whether a stage, the data or a link holds the job up: when operations started, which the trace lacks, would show it"
 UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
 
 
@@ -44,9 +45,13 @@ def _healthy(seen: SlowSituation) -> Finding:
     if not compared:
         return unmeasured("no two workers of the traces have the same duty: traces of more ranks would be comparable")
     if unseen := _without_trace(seen):
-        why = f"rank{'s' if len(unseen) > 1 else ''} {ranges(unseen)} left no trace, and may be the one that the others wait for"
+        why = f"{unseen} left no trace, and may be the one that the others wait for"
         return unmeasured(f"{why}: traces of all ranks would show it")
     spread_text, limit_text = (f"{float(np.exp(one) - 1):.1%}" for one in (seen.outliers.spread, seen.outliers.limit))
+    if len({worker.pp for worker in seen.table.workers}) > 1 and not seen.table.has_starts:
+        text = f"no worker of {len(seen.table.workers):,} takes {limit_text} longer than its peers"
+        shown = evidence_of(seen.table.workers[0], text)
+        return finding("slow_unmeasured", "unknown", "unknown", evidence=(shown,), missing=(UNPLAYED,))
     if seen.outliers.spread > UNLIKE:
         fault_class = "unlike_machines"
         text = f"the workers differ by {spread_text} and more for the same work, steadily, and none stands apart: unlike machines"
@@ -61,10 +66,17 @@ def _healthy(seen: SlowSituation) -> Finding:
     return finding(fault_class, "healthy", "none", evidence=with_costs(seen, shown), rejected=latent, missing=missing)
 
 
-def _without_trace(seen: SlowSituation) -> list[int]:
-    """Return the ranks that the job has and of which there is no trace; none where no record states how many it has."""
-    traced = {worker.rank for worker in seen.table.workers}
-    return [rank for rank in range(seen.topology.world_size or 0) if rank not in traced] if None not in traced else []
+def _without_trace(seen: SlowSituation) -> str:
+    """Name the ranks that the job has and of which there is no trace, by their number or else by their place."""
+    workers = seen.table.workers
+    traced = {worker.rank for worker in workers}
+    unseen = [rank for rank in range(seen.topology.world_size or 0) if rank not in traced] if None not in traced else []
+    if unseen:
+        return f"rank{'s' if len(unseen) > 1 else ''} {ranges(unseen)}"
+    places = {(worker.pp, worker.dp) for worker in workers}
+    stages, replicas = ({place[axis] for place in places} for axis in (0, 1))
+    holes = sorted((pp, dp) for pp in stages for dp in replicas if (pp, dp) not in places)
+    return ", ".join(f"pp{pp}/dp{dp}" for pp, dp in holes[:MOST_NAMED])
 
 
 def _latent(seen: SlowSituation, number: int) -> Suspect:

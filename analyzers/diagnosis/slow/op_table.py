@@ -91,6 +91,12 @@ class OpTable:
         return found
 
     @cached_property
+    def has_starts(self) -> bool:
+        """Whether operations are known to have started one after another."""
+        known = self.started[np.isfinite(self.started)]
+        return bool(len(known)) and float(known.min()) < float(known.max())
+
+    @cached_property
     def per_work(self) -> Floats:
         """Return the seconds of each operation, in proportion to its work where that is known."""
         return np.where(np.isfinite(self.work), self.seconds / self.work, self.seconds)
@@ -176,4 +182,19 @@ def _ordered(
     taken |= {"step": step, "started": started, "seconds": seconds[sound], "work": work}
     order = np.lexsort((taken["microbatch"], np.nan_to_num(started), taken["worker"] * len(steps) + step))
     cut = {name: column[order] for name, column in taken.items()}
-    return OpTable(workers, names, steps, **cut, unit=unit, all_steps=0)
+    table = OpTable(workers, names, steps, **cut, unit=unit, all_steps=0)
+    return table.rows(_once(table)) if table.has_starts else table
+
+
+def _once(table: OpTable) -> Mask:
+    """Mark all but rows that are there again: a worker starts no operation twice at one instant."""
+    kept = np.ones(len(table.started), np.bool_)
+    again = (np.diff(table.started) == 0) & (np.diff(table.worker) == 0) & (np.diff(table.step) == 0)
+    if not again.any():
+        return kept
+    rows = np.flatnonzero(np.append(again, False) | np.append(False, again))
+    names = ("worker", "step", "started", "operation", "microbatch", "chunk", "seconds")
+    keys = np.column_stack([getattr(table, name)[rows] for name in names])
+    kept[rows] = False
+    kept[rows[np.unique(keys, axis=0, return_index=True)[1]]] = True
+    return kept

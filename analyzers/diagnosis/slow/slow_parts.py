@@ -17,7 +17,7 @@ from analyzers.diagnosis.slow.claim import (
     evidence_of,
     finding,
     node_of,
-    percent,
+    price,
     suspect_of,
     with_costs,
 )
@@ -44,16 +44,16 @@ def long_stage(seen: SlowSituation) -> Iterator[Finding]:
     replicas = len(seen.pipeline.replicas)
     times = loads[longest] / max(others, 1e-300)
     where = f"stage {longest} takes {times:.2f} times as long as the mean of the other {len(loads) - 1} stages"
-    price = f"an even split would save {percent(seen.costs.stages)} of every step"
+    saved = f"an even split would save {price(seen, seen.costs.stages)}"
     source = next(worker for worker in seen.table.workers if worker.pp == longest)
     if replicas < 2:
-        shown = Evidence(text=f"{where}; {price}", source=source.source)
+        shown = Evidence(text=f"{where}; {saved}", source=source.source)
         missing = "a second replica would show whether the split is uneven or the machines of this stage are slow"
         yield finding(
             "slow_undecided", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=seen.costs.stages
         )
         return
-    shown = Evidence(text=f"{where}, on all {replicas} replicas alike; {price}", source=source.source)
+    shown = Evidence(text=f"{where}, on all {replicas} replicas alike; {saved}", source=source.source)
     suspect = Suspect(kind="stage", strength=PROVEN, why=shown.text, name=str(longest), evidence=(shown,))
     yield finding("slow_stage", "slow", "imbalance", suspect, evidence=with_costs(seen, shown), costs=seen.costs.stages)
 
@@ -73,7 +73,7 @@ def uneven_data(seen: SlowSituation) -> Iterator[Finding]:
     source = seen.table.workers[0]
     text = (
         "some microbatches take longer than others in all their operations, on changing workers; "
-        f"even ones would save {percent(seen.costs.data)} of every step"
+        f"even ones would save {price(seen, seen.costs.data)}"
     )
     shown = Evidence(text=text, source=source.source)
     why = f"{text}: their sequence lengths differ, or what experts get"
@@ -91,11 +91,11 @@ def slow_links(seen: SlowSituation) -> Iterator[Finding]:
     ):
         return
     cells, every = _link_cells(seen)
-    price = f"as fast as the others they would make a step {percent(seen.costs.links)} shorter"
+    saved = f"as fast as the others they would save {price(seen, seen.costs.links)}"
     one_sided = [
         one for one in paths.patterns(sorted(cells.values()), every, _hosts(seen)) if one.kind in (SENDER, RECEIVER)
     ]
-    suspects = [_one_sided(seen, one, price) for one in one_sided]
+    suspects = [_one_sided(seen, one, saved) for one in one_sided]
     sided = {path for one in one_sided for path in one.paths}
     found: dict[tuple[int, int], float] = {}
     for cell in set(cells.values()) - sided:
@@ -107,7 +107,7 @@ def slow_links(seen: SlowSituation) -> Iterator[Finding]:
         stages = " – ".join(str(pp) for pp in sorted(one.pp for one in workers))
         where = " – ".join(str(one) for one in ranks) or f"stages {stages} of replica {workers[0].dp}"
         why = f"transfers between {where} take {times_as_long:.1f} times as long as between the same stages of other replicas"
-        shown = evidence_of(workers[0], f"{why}; {price}")
+        shown = evidence_of(workers[0], f"{why}; {saved}")
         suspects.append(
             Suspect(kind="link", strength=LIKELY, why=shown.text, ranks=ranks, name=where, evidence=(shown,))
         )
@@ -148,14 +148,14 @@ def _hosts(seen: SlowSituation) -> dict[int, str]:
     return {number: node for number in range(len(seen.table.workers)) if (node := node_of(seen, number))}
 
 
-def _one_sided(seen: SlowSituation, one: paths.PathPattern, price: str) -> Suspect:
+def _one_sided(seen: SlowSituation, one: paths.PathPattern, saved: str) -> Suspect:
     """Return a worker whose every transfer one way is slow, to whomever it is."""
     number = one.ends[0]
     times, worker = min(path.times for path in one.paths), seen.table.workers[number]
     what = (
         f"every transfer {'that' if one.kind == SENDER else 'to'} {worker.name}{' sends' if one.kind == SENDER else ''}"
     )
-    why = f"{what} takes {times:.1f} times as long as between the same stages of other replicas; {price}"
+    why = f"{what} takes {times:.1f} times as long as between the same stages of other replicas; {saved}"
     return suspect_of(worker, LIKELY, why, node_of(seen, number))
 
 
@@ -167,16 +167,16 @@ def stalled_hosts(seen: SlowSituation) -> Iterator[Finding]:
     one_host = number >= 0 and np.log(alone) > ONE_HOST * np.log(seen.costs.stalls)
     stalled = seen.pipeline.stalled(seen.table, number if one_host else -1)
     filler, kind = stalls.filled_by(seen.table, number if one_host else -1, stalled)
-    price = f"without that a step would be {percent(seen.costs.stalls)} shorter"
+    saved = f"without that the job would save {price(seen, seen.costs.stalls)}"
     filled = f", in {filler} for the most part" if filler else ""
     cause: Cause
     if one_host:
         worker = seen.table.workers[number]
-        why = f"the host of {worker.name} lets its device wait in every step{filled}; {price}"
+        why = f"the host of {worker.name} lets its device wait in every step{filled}; {saved}"
         suspect = suspect_of(worker, DOUBTFUL, why, node_of(seen, number))
         fault_class, cause = "slow_host", "unknown"
     else:
-        why = f"hosts let their devices wait in some steps, not always the same ones{filled}; {price}"
+        why = f"hosts let their devices wait in some steps, not always the same ones{filled}; {saved}"
         shown = Evidence(text=why, source=seen.table.workers[0].source)
         of_kind: Kind = "storage" if kind == LOADER else "code"
         suspect = Suspect(kind=of_kind, strength=DOUBTFUL, why=why, evidence=(shown,))

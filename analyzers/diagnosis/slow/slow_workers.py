@@ -17,7 +17,7 @@ from analyzers.diagnosis.slow.claim import (
     evidence_of,
     finding,
     node_of,
-    percent,
+    price,
     suspect_of,
     with_costs,
 )
@@ -100,8 +100,8 @@ def _suspect(seen: SlowSituation, number: int) -> Suspect:
     peers = int(seen.levels.peers[number]) - 1
     against = f"{peers} peers of its duty" if not seen.whole_batches else "it took before"
     said = f"{worker.name} takes {times:.2f} times as long for the same work as {against}{since}"
-    price = f"this costs the job {percent(cost)} of every step" if seen.pipeline is not None else ""
-    why = "; ".join(part for part in (said, price, doubt) if part)
+    costs = f"this costs the job {price(seen, cost)}" if seen.pipeline is not None else ""
+    why = "; ".join(part for part in (said, costs, doubt) if part)
     return suspect_of(worker, strength, why, node_of(seen, number))
 
 

@@ -1,0 +1,85 @@
+"""Traces that would make a verdict say something false, and what a verdict says of costs."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from service.reports.text import render
+from simulation.traces.op_traces import OpJob
+from tests.analyzers.diagnosis.test_slow import Slow, classes, named_nobody, ranks
+from tests.support.op_traces import Table, simulated
+
+
+def healthy() -> Table:
+    """Return a job of four stages and four replicas in which nothing is slow."""
+    return simulated(OpJob(seed=4))
+
+
+@pytest.mark.parametrize("times", [1e3, 1e6])
+def test_a_trace_in_another_unit_of_time_is_no_slow_machine(times: float) -> None:
+    """No machine takes a hundred times as long: its file has milliseconds where the others have seconds."""
+    table = healthy()
+    of_one = table.columns["rank"] == 9
+    verdict = table.changed(
+        duration=np.where(of_one, table.columns["duration"] * times, table.columns["duration"])
+    ).verdict()
+
+    assert named_nobody(verdict)
+    assert any("unit of time" in one.what for one in verdict.missing)
+
+
+def test_a_slow_worker_by_ten_times_is_still_named() -> None:
+    """What is slow by less than another unit would be stays a machine's."""
+    assert ranks(simulated(OpJob(worker=Slow(10.0))).verdict()) == [9]
+
+
+@pytest.mark.parametrize("whose", ["all", "one"])
+def test_rows_that_are_there_twice_count_once(whose: str) -> None:
+    """A table that was written twice shows no host that lets its device wait, and a slow worker costs what it did."""
+    for job in (OpJob(seed=4), OpJob(worker=Slow(1.5))):
+        table = simulated(job)
+        again = np.flatnonzero(table.columns["rank"] == 5) if whose == "one" else np.arange(len(table))
+        twice = table.kept(np.concatenate([np.arange(len(table)), again]))
+        once, verdict = table.verdict(), twice.verdict()
+
+        assert classes(verdict) == classes(once)
+        assert [one.text for one in verdict.evidence] == [one.text for one in once.evidence]
+
+
+@pytest.mark.parametrize("starts", [0.0, np.nan])
+def test_stages_without_starts_are_not_called_healthy(starts: float) -> None:
+    """Whether a stage or the data is uneven needs the order of operations."""
+    for splits in ((), (1.0, 1.0, 1.0, 1.6)):
+        table = simulated(OpJob(seed=4, splits=splits))
+        verdict = table.changed(started=np.full(len(table), starts)).verdict()
+
+        assert named_nobody(verdict)
+        assert verdict.symptom != "healthy"
+
+
+def test_a_hole_among_the_workers_is_not_healthy() -> None:
+    """The worker that left no trace may be the slow one, and the grid of stages and replicas shows that it exists."""
+    table = simulated(OpJob(worker=Slow(1.5)))
+    verdict = table.kept(table.columns["rank"] != 9).verdict()
+
+    assert named_nobody(verdict)
+    assert verdict.symptom != "healthy"
+    assert any("pp2/dp1 left no trace" in one.what for one in verdict.missing)
+
+
+def test_what_it_costs_is_in_the_report() -> None:
+    """The first screen has the share of each step and GPU hours a day, T / T_ideal, and costs by operation, stage and kind."""
+    verdict = simulated(OpJob(worker=Slow(1.5), jitter=0.001)).verdict()
+    text = " ".join(render(verdict).split())
+
+    share, hours = re.findall(
+        r"costs the job (\d+) % of every step, at least (\d+) GPU hours a day \(16 ranks are known", text
+    )[0]
+    assert abs(int(hours) - 24 * 16 * int(share) / 100) <= 24 * 16 * 0.005 + 1
+    costs = text.partition("What it costs")[2].partition("What to do")[0]
+    assert "(T / T_ideal)" in costs
+    for kind in ("forward-compute", "by that of one stage", "the split into stages", "uneven microbatches", "links"):
+        assert kind in costs
