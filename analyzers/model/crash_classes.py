@@ -125,6 +125,9 @@ def _shown_by_lines() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass("daemon_lost", by, ("unknown",), "probe", "the launcher lost its daemon on that node")
     yield FaultClass(
+        "node_check_failed", by, ("machine", "unknown"), "probe", "the launcher's check before the start named its node"
+    )
+    yield FaultClass(
         "not_started", by, ("code",), "none", "a program could not be started",
         advice="no machine is at fault as far as is seen: see that the file is on every node, and that it may be run",
         traits=("own_failure",),
