@@ -33,6 +33,7 @@ from collectors.records import (
     Record,
     Ring,
     RoleState,
+    Samples,
     StackDump,
     Steps,
     Unread,
@@ -52,7 +53,7 @@ CONTINUED = "continued"
 _MOST: dict[type[Record], int] = {
     Placement: 1, Device: 1, ProcessState: 6, StackDump: 5, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
     DeviceState: 4, RasCommunicator: 2, RasPeerDead: 8, Coverage: 1, CommandResult: 16, KernelEvent: 200, LogEvent: 200,
-    Unread: 50, RoleState: 1,
+    Unread: 50, RoleState: 1, Samples: 6,
 }  # fmt: skip
 MOST_STEPS_OF_LEAD = 30
 """Of one rank a node and job, the lowest that reports: two minutes, so that a late judgement still sees a spike that passed."""
@@ -60,6 +61,8 @@ MOST_LEADS = 64  # jobs of one node
 ROLE_SPAN_SECONDS = 20.0
 ROLE_SPANS = 20
 """Of one source on one instance of a role, the newest reading of each of so many spans: progress is judged over five minutes."""
+OF_HARDWARE = frozenset({"gpu", "dcgm", "nvlink", "infiniband"})
+"""Scopes of samples by which GPUs and ports are compared with their peers; the other samples have a window of their own."""
 EVENTS = (KernelEvent, DeviceState, LogEvent)
 OF_A_RUN = (LogEvent, ProcessState, Steps, StackDump, FlightRecorderDump, Ring, CollectiveTimings)
 CONTEXT = (Placement, Device)  # sent once and then valid: an incident keeps those from before its records begin
@@ -128,7 +131,7 @@ class Evidence:
         pack = _Packer()
         for place, record in enumerate(records):
             most = _MOST.get(type(record))
-            if most is None:  # samples have a window of their own
+            if most is None or (isinstance(record, Samples) and record.scope not in OF_HARDWARE):
                 continue
             key = type(record), _whose(record)
             kept = self._kept.setdefault(key, deque())
@@ -324,6 +327,8 @@ def _whose(record: Record) -> object:
             return (record.type, record.id)
         case DeviceState():
             return record.device
+        case Samples():
+            return (record.scope, record.type, record.source)
         case RasCommunicator():
             return (record.hash, record.secondary_hash)
         case KernelEvent():
