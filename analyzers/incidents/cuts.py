@@ -64,13 +64,14 @@ def _slow(state: EngineState, incident: Incident) -> SlowLook | None:
     since = incident.symptoms[0].at
     view = state.jobs.get((incident.job or "", incident.attempt))
     found = None if view is None else view.progress.slowdown or view.progress.slowdown_after(since)
+    reported = None if view is None else view.stragglers.look(view.ranks)
     if view is None or found is None:
-        return SlowLook(since=since, step=incident.last_step or 0)
+        return SlowLook(since=since, step=incident.last_step or 0, reported=reported)
     earlier = view.progress.slowdowns_before(found.since)
     measures = view.burdens.compare(found.since, state.now, found.before_seconds, found.seconds, earlier)
     return SlowLook(
         since=found.since, step=found.step, before_seconds=found.before_seconds, seconds=found.seconds,
-        measures=tuple(measures), code=other_code(state, view, found),
+        measures=tuple(measures), code=other_code(state, view, found), reported=reported,
     )  # fmt: skip
 
 

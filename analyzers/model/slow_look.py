@@ -40,6 +40,28 @@ class OtherCode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     new_nodes: tuple[str, ...] | None = None  # None: not known
 
 
+class ReportedRanks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Ranks that a detector inside the job names as slow, those that wait for one another together.
+
+    ``own``: rank 0, whose log the reports are in, runs on their node, too: no other node's agent accuses it.
+    """
+
+    ranks: tuple[int, ...]
+    why: str
+    strength: float
+    node: str | None = None
+    own: bool = False
+
+
+class StragglerLook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the reports in a job's log come to, by the rule for files. No ``named``: they do not decide."""
+
+    fault_class: str
+    shown: tuple[str, ...]
+    named: tuple[ReportedRanks, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
 class SlowLook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A slowdown that lasts."""
 
@@ -49,3 +71,4 @@ class SlowLook(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float | None = None
     measures: tuple[Measure, ...] = ()
     code: OtherCode | None = None
+    reported: StragglerLook | None = None

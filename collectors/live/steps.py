@@ -25,11 +25,12 @@ from collectors.live.sources.earlier_lines import EarlierLines
 from collectors.live.sources.first_looks import FirstLook
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
+from collectors.live.sources.log_records import of_phase, of_reports
 from collectors.live.sources.piped_output import PipedOutput
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, astray, key_of, left_out, not_sent, zone_seconds
-from collectors.records import COUNTED, LogEvent, Record, RoleState, Steps, Unread, block, column_bytes
-from collectors.records.identity import shown_rank
+from collectors.live.sources.unfinished import unfinished
+from collectors.records import COUNTED, LogEvent, Record, Steps, StragglerReports, Unread, block, column_bytes
 
 FILE_BYTES = 1 << 19  # of one log in one run: a log of 100 MB/s costs what one of 100 kB/s does
 RUN_BYTES = 1 << 20
@@ -37,14 +38,12 @@ BEHIND_BYTES = 16 << 20  # a burst up to this, such as every rank's traceback in
 MOST_EVENTS = 500  # of one log in one run
 MOST_COUNTS = 1024  # kept, of series whose lines give no step number
 MOST_PROCESSES = 4096  # kept, so that the last lines of ended processes have a rank
-HELD_BYTES = 1 << 16  # a traceback that begins in the last so many bytes may not be whole
 QUIET_SECONDS = 2.0  # a log without new bytes for so long holds whole tracebacks
 UNREAD = (
     "no training process here writes its output into a file, itself or through a pipe, and no paths are given: write it into a"
     " file (`> FILE`, or `| tee FILE` as the job's user), name its logs in `paths` of [collector.steps], or start the job with"
     " the probe"
 )
-UNFINISHED = (b"Traceback (most recent call last):", b"Root Cause (first observed failure)", b"Failures:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,11 @@ class _Owner:
         return "" if first is None else f"{first.pid} {first.started_at}"
 
     @property
+    def first_rank(self) -> int:
+        """Return its one rank, or the first of those that write it; it has processes."""
+        return min(process.rank for process in self.processes) if self.rank is None else self.rank
+
+    @property
     def several_jobs(self) -> bool:
         """Whether processes of several jobs write it."""
         return len({process.job for process in self.processes}) > 1
@@ -78,6 +82,7 @@ class _Log:
 
     events: bytes
     steps: bytes
+    stragglers: bytes
     places: list[tuple[int | None, int | None, str | None]]
     newest: float | None
     many_nodes: bool
@@ -235,11 +240,14 @@ class JobLogs:
                 of_rank = msgspec.structs.replace(steps, rank=rank)
                 if not self._is_unowned(of_rank, owner):
                     yield from self._steps(of_rank, shift, chunk, owner)
+        for reports in block.decode(log.stragglers):
+            if isinstance(reports, StragglerReports) and owner.processes and not owner.several_jobs:
+                yield self._placed(of_reports(reports, chunk, owner.first_rank, shift), owner)
         if (number := self.bars.step(chunk.key, owner.whose, log.bars)) is not None and not owner.several_jobs:
             yield self._placed(steps_of(number, chunk.path, owner.rank, chunk.written_at), owner)
         if log.phase is not None and owner.rank is not None:
             began_at = chunk.written_at if log.phase[1] is None else log.phase[1] + shift
-            yield self._placed(_phase(chunk, owner.rank, log.phase[0], min(began_at, chunk.written_at)), owner)
+            yield self._placed(of_phase(chunk, owner.rank, log.phase[0], min(began_at, chunk.written_at)), owner)
         for event in events:
             at = chunk.written_at if event.at is None else event.at + shift
             yield self._placed(msgspec.structs.replace(event, at=at), owner)
@@ -296,15 +304,12 @@ class JobLogs:
         return self.shifts.setdefault(chunk.key, 0.0)  # a first reading may hold yesterday's lines
 
     def _whole(self, chunk: Chunk) -> Chunk:
-        """Leave a traceback that is still being printed, or was cut at a bound, for the next run, once."""
+        """Leave a traceback or report that is still being printed, or was cut at a bound, for the next run, once."""
         if not chunk.behind and self.host.clock.now() - chunk.written_at > QUIET_SECONDS:
             return chunk
-        begin = chunk.data.find(b"\n") + 1 if chunk.held_before else 0
-        begin = max(begin, len(chunk.data) - HELD_BYTES)
-        found = [offset for mark in UNFINISHED if (offset := chunk.data.find(mark, begin)) >= 0]
-        if not found:
+        offset = unfinished(chunk.data, held_before=chunk.held_before)
+        if offset is None:
             return chunk
-        offset = chunk.data.rfind(b"\n", 0, min(found)) + 1
         self.tails.hold(chunk, offset)
         return replace(chunk, data=chunk.data[:offset])
 
@@ -387,11 +392,3 @@ class JobLogs:
     def _is_unowned(self, record: Record, owner: _Owner) -> bool:
         """Whether several jobs write the file and nothing shows whose the line is: it may be another program's, too."""
         return owner.several_jobs and not self._having(record, owner)
-
-
-def _phase(chunk: Chunk, rank: int, phase: str, since: float) -> RoleState:
-    """Return what a process does by its own log; "": it is between two phases."""
-    return RoleState(
-        source=chunk.path, at=chunk.written_at, rank=rank, instance=shown_rank(rank), phase=phase,
-        phase_since=since if phase else None,
-    )  # fmt: skip

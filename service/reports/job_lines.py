@@ -33,6 +33,7 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
         said,
         *([] if slow is None else [_slower(slow)]),
         *(_latent(one) for one in progress.get("latent", ()) if progress["ended_at"] is None),
+        *(_reported(one) for one in progress.get("stragglers", ()) if progress["ended_at"] is None),
         *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),
         *_of_unconfirmed(progress.get("unconfirmed", ())),
     ]
@@ -63,6 +64,14 @@ def _latent(one: Mapping[str, Any]) -> str:
         f"Rank {one['rank']} takes {seconds:.3g} s of each step for its own work since {moment(rfc3339(one['since']))}, "
         f"{before:.3g} s before; the job's steps do not wait for it, and are as long as before."
     )
+
+
+def _reported(one: Mapping[str, Any]) -> str:
+    """Say whom a detector inside the job names, on which node, and what would decide where that is open."""
+    nodes = list(dict.fromkeys(named["node"] for named in one["named"] if named["node"]))
+    on = f" ({list_some(nodes)})" if nodes else ""
+    missing = f"; {'; '.join(one['missing'])}" if one["missing"] and not one["named"] else ""
+    return f"{'; '.join(one['shown'])}{on}{missing}."
 
 
 ROLE_COLUMNS = ("role", "instance", "phase", "waits for", "weights", "epoch", "heard", "state")

@@ -34,6 +34,7 @@ SAMPLE = [
     ("a_rollout_stops", "user", "gpu_lost"),
     ("a_numbered_rollout_was_killed", "bound", "exception"),
     ("in_a_dead_ranks_place", "unbound", "killed"),
+    ("named_by_a_detector", "user", "healthy"),
 ]
 
 
@@ -57,6 +58,7 @@ INSIDE = [
     ("one_rank_more", "insider", "healthy"),
     ("of_another_role", "insider", "sigstop"),
     ("ras_dead_host", "insider", "killed"),
+    ("named_by_a_detector", "insider", "healthy"),
 ]
 
 

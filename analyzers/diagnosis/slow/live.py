@@ -4,6 +4,7 @@
     all alike            every rank of several machines takes longer for its own work: no machine
     its links            round trips to and from one node became longer, and not between the others: its network
     between them         no rank takes longer for its own work: they wait for one another's messages
+    reported             a detector in rank 0's log names one, and what its own node reads agrees (``live_reports``)
     not decided          all else
 
 Where ranks train in step, the steps of all become longer alike: they name no rank. What each takes without its waits does, and
@@ -16,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from analyzers.diagnosis.slow import live_reports
 from analyzers.diagnosis.slow.claim import FEWEST_PEERS, finding
 from analyzers.diagnosis.stacks.stacks import VOTING_ROUNDS, fail_slow
 from analyzers.knowledge import Knowledge
@@ -75,7 +77,8 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
     hints = tuple(_hints(slow, window, topology, window.once(FrameRules.of, knowledge)))
     apart = [*_apart(slow, topology)]
     beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _shows_something(one)), *hints)
-    if apart and _agree([one for _, one in apart]):
+    beside += live_reports.shown(slow.reported)
+    if apart and _agree([one for _, one in apart]) and not live_reports.contradicts(slow.reported, apart[0][1]):
         network = all(measure.name == "round_trip" for measure, _ in apart)
         fault_class, cause, missing = ("slow_path", NETWORK, LINKS) if network else ("slow_rank", UNKNOWN, BESIDE)
         made = finding(
@@ -93,13 +96,21 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
         alone = len(set(topology.nodes.values())) < 2
         fault_class, missing = ("slower", ONE_MACHINE) if alone else ("slow_together", ALIKE)
         yield finding(fault_class, "slow", "unknown", evidence=beside, onset=slow.since, missing=(missing,))
-    else:
-        own = next((one for one in slow.measures if one.name == "own" and _none_rose(one, slow, topology)), None)
-        shown_by = () if own is None else (Evidence(text=_of_none(own)),)
+    elif (
+        own := next((one for one in slow.measures if one.name == "own" and _none_rose(one, slow, topology)), None)
+    ) is not None:
+        evidence = (*beside, Evidence(text=_of_none(own)))
+        yield finding("slower", "slow", "unknown", evidence=evidence, onset=slow.since, missing=(BETWEEN,))
+    elif suspects := live_reports.confirmed(slow.reported, hints):
+        made = finding("slow_reported", "slow", "machine", *suspects, together=True, evidence=beside, onset=slow.since)
+        yield replace(made, first_symptom=shown[0], scope=frozenset(topology.ranks))
+    elif slow.reported is not None:
         yield finding(
-            "slower", "slow", "unknown", evidence=(*beside, *shown_by), onset=slow.since,
-            missing=(NOT_DECIDED if own is None else BETWEEN,),
+            "slow_undecided", "slow", "unknown", evidence=beside, onset=slow.since,
+            missing=live_reports.unconfirmed(slow.reported),
         )  # fmt: skip
+    else:
+        yield finding("slower", "slow", "unknown", evidence=beside, onset=slow.since, missing=(NOT_DECIDED,))
 
 
 def _of_code(slow: SlowLook, code: OtherCode, beside: tuple[Evidence, ...]) -> Finding:

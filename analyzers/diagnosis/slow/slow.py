@@ -35,7 +35,7 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
     yield from _of_traces(window, topology)
     if window.onset is None or not window.live:  # how long operations took before a job stood still is no reason for it
         yield from _of_communication(window)
-    reported = list(reported_stragglers(window.records_of(StragglerReports), topology))
+    reported = list(reported_stragglers(window.records_of(StragglerReports), topology.nodes))
     yield from reported
     if not window.live and "op_timings" not in window.kinds:  # of a running job the engine judges them as they come
         for found in slower_steps(window.records_of(Steps)):

@@ -7,14 +7,13 @@ goes on with it, and a report evicts none: its machine is tested.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzers.diagnosis.slow.claim import DOUBTFUL, LIKELY, MOST_NAMED, finding
 from analyzers.diagnosis.slow.straggler_table import StragglerTable, tabulate
 from analyzers.model.finding import Evidence, Finding, Kind, Suspect
 from analyzers.model.ranges import ranges
-from analyzers.model.topology import Topology
 from collectors.records import StragglerReports
 from collectors.records.straggler_reports import CLOCK, TEMPERATURE
 
@@ -49,12 +48,16 @@ class _Steady:
         return self.began or self.alike is True
 
 
-def reported_stragglers(records: Sequence[StragglerReports], topology: Topology) -> Iterator[Finding]:
-    """Yield whom the reports name; nothing where ranks differ as healthy ones do. Of several logs the one with most reports."""
+def reported_stragglers(records: Sequence[StragglerReports], nodes: Mapping[int, str]) -> Iterator[Finding]:
+    """Yield whom the reports name, by ``named_in``. Of several logs the one with most reports."""
     tables = [table for record in records if (table := tabulate(record)) is not None]
     table = max(tables, key=lambda one: (len(one.values), one.record.source), default=None)
-    if table is None:
-        return
+    if table is not None:
+        yield from named_in(table, nodes)
+
+
+def named_in(table: StragglerTable, nodes: Mapping[int, str]) -> Iterator[Finding]:
+    """Yield whom the reports of one log name; nothing where ranks differ as healthy ones do. ``nodes``: of ranks."""
     steady = _steady(table)
     many = sum(one.many for one in table.slow)
     if (
@@ -68,7 +71,7 @@ def reported_stragglers(records: Sequence[StragglerReports], topology: Topology)
     elif not all(_decides(table, one) for one in steady):
         yield _undecided(table, steady)
     else:
-        yield _named(table, steady, topology)
+        yield _named(table, steady, nodes)
 
 
 def _steady(table: StragglerTable) -> list[_Steady]:
@@ -121,8 +124,8 @@ def _detector(table: StragglerTable) -> str:
     return DETECTORS.get(table.record.told_by, "a detector inside the job")
 
 
-def _named(table: StragglerTable, steady: list[_Steady], topology: Topology) -> Finding:
-    suspects = tuple(_suspect(table, one, topology) for one in steady)
+def _named(table: StragglerTable, steady: list[_Steady], nodes: Mapping[int, str]) -> Finding:
+    suspects = tuple(_suspect(table, one, nodes) for one in steady)
     since = min(one.since for one in steady)
     missing = () if all(one.is_comparable for one in steady) else (STAGES,)
     evidence = tuple(shown for suspect in suspects for shown in suspect.evidence)
@@ -134,14 +137,14 @@ def _named(table: StragglerTable, steady: list[_Steady], topology: Topology) -> 
     )  # fmt: skip
 
 
-def _suspect(table: StragglerTable, one: _Steady, topology: Topology) -> Suspect:
+def _suspect(table: StragglerTable, one: _Steady, placed: Mapping[int, str]) -> Suspect:
     text = _text(table, one)
     shown = [_shown(table, text, one.since)]
     rank, supports = _worn(table, one)
     shown += supports
     ranks = table.ranks(one.unit) if rank is None else (rank,)
     strength = LIKELY if supports or one.is_comparable else DOUBTFUL
-    nodes = {table.nodes.get(each) or topology.nodes.get(each) for each in ranks}
+    nodes = {table.nodes.get(each) or placed.get(each) for each in ranks}
     node = nodes.pop() if len(nodes) == 1 else None
     kind: Kind = "rank" if len(ranks) == 1 else "group"
     why = "; ".join(each.text for each in shown)

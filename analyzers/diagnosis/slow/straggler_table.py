@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import MOST_NAMED, WORTH
@@ -164,3 +165,18 @@ def tabulate(record: StragglerReports) -> StragglerTable | None:
         if 0 <= node < len(record.strings):
             nodes[rank] = record.strings[node]
     return StragglerTable(record, tuple(at), tuple(values), nodes)
+
+
+def joined(tables: Sequence[StragglerTable]) -> StragglerTable:
+    """Return what one log's parts hold together, in the order of their reading. The job's sizes stand in one of them alone."""
+    newest = tables[-1].record
+    told_by = next((one.record.told_by for one in reversed(tables) if one.record.told_by), "")
+    sized = next((one.record for one in reversed(tables) if one.record.sizes), newest)
+    size = next((one.record.world_size for one in reversed(tables) if one.record.world_size), None)
+    listed = next((one.record.listed for one in reversed(tables) if one.record.listed), 0)
+    return StragglerTable(
+        msgspec.structs.replace(newest, told_by=told_by, sizes=sized.sizes, world_size=size, listed=listed),
+        tuple(at for one in tables for at in one.at),
+        tuple(values for one in tables for values in one.values),
+        {rank: node for one in tables for rank, node in one.nodes.items()},
+    )

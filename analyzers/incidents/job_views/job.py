@@ -13,6 +13,7 @@ from analyzers.incidents.job_views.latent import LatentRanks
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.processes import Processes
 from analyzers.incidents.job_views.progress import Progress
+from analyzers.incidents.job_views.reported_stragglers import ReportedStragglers
 from analyzers.incidents.job_views.role_readings import RoleReadings
 from analyzers.incidents.job_views.standstills import Standstill, Why
 from analyzers.incidents.job_views.step_rhythm import StepRhythm
@@ -41,6 +42,7 @@ from collectors.records import (
     Samples,
     StackDump,
     Steps,
+    StragglerReports,
 )
 from collectors.records.identity import PLACED, name_rank, only, places
 
@@ -88,6 +90,7 @@ class JobView:
         self.witnesses = Witnesses()
         self.burdens = Burdens()
         self.latent = LatentRanks()
+        self.stragglers = ReportedStragglers()
         self.run_began_at = 0.0  # when most ranks were started anew
         self.logged = EventLog()  # failures in its logs
         self.hardware = EventLog()  # kernel events and device states of its nodes
@@ -202,6 +205,7 @@ class JobView:
         said = [msgspec.to_builtins(one) for one in self.testimonies(now)]
         known = {"version": 1, "progress": self.progress.document(), "witnesses": said}
         known["latent"] = self.latent.document()
+        known["stragglers"] = self.stragglers.document(self.ranks)
         if len(self.nodes) <= MOST_KNOWN:
             known["hosts"] = {"at": now, "nodes": sorted(self.nodes)}
         if self.run_began_at:
@@ -263,6 +267,9 @@ class JobView:
                 looks[record.rank] = looked_at
         elif isinstance(record, Steps):
             self.progress.take(record, node, before, at)
+        elif isinstance(record, StragglerReports):
+            if not self.numbering.several:  # of several roles it does not state whose ranks it counts
+                self.stragglers.take(record, node.node, self.ranks)
         elif isinstance(record, Placement):
             seats = [(place, self.numbering.number(role, rank)) for place, role, rank in places(record)]
             kept = [place for place, number in seats if node.has_room(number)]

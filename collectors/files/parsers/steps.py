@@ -12,10 +12,13 @@ from collectors.formats.job_log.job_log import scan
 from collectors.formats.job_log.step_series import MAX_STEPS, Place
 from collectors.records import block
 
+MOST_REPORTS = 64  # of stragglers: of a first reading the newest
+
 
 def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float) -> dict[str, Any]:
-    """Return the events and the steps as blocks, and (task, local rank, node) of the steps whose lines name no rank.
+    """Return the events, the steps and reports of stragglers as blocks.
 
+    ``places``: (task, local rank, node) of the steps whose lines name no rank.
     ``phase``: the newest that the process reports, and when it began. ``bars``: what progress bars show last. ``newest``: the
     latest stamp of a line, None where none has one. Stamps are as the lines give them.
     """
@@ -23,10 +26,12 @@ def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float
     places: list[Place] = []
     steps = list(log.steps.records(path, places.append))
     events = log.events()
-    stamps = [at for at in (*log.steps.instants(), *(event.at for event in events)) if at is not None]
+    reported = [*log.steps.instants(), *log.stragglers.instants(), *(event.at for event in events)]
+    stamps = [at for at in reported if at is not None]
     return {
         "events": block.encode(events),
         "steps": block.encode(steps),
+        "stragglers": block.encode(log.stragglers.records(path, MOST_REPORTS)),
         "places": [tuple(place) for place in places],
         "newest": max((at for at in stamps if not math.isnan(at)), default=None),
         "many_nodes": log.ranks.many_nodes,

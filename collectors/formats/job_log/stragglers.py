@@ -160,13 +160,21 @@ class Stragglers:
             if rank <= LARGEST_RANK and len(kept) < MAX_ROWS:
                 kept.append((rank, "" if node in _NAMELESS else node, quantity, value))
 
-    def records(self, source: str) -> Iterator[StragglerReports]:
-        """Yield one record, where there is any report."""
-        if not any(report.rows for report in self._reports):
+    def instants(self) -> Iterator[float]:
+        """Yield when the reports were made, NaN where their lines have no stamp."""
+        yield from (report.at for report in self._reports)
+
+    def records(self, source: str, newest: int | None = None) -> Iterator[StragglerReports]:
+        """Yield one record, where any report names a rank.
+
+        ``newest``: these lines are a part of a log. So many reports are given, and those that name none and the sizes, too.
+        """
+        reports = list(self._reports)[-(newest or MAX_REPORTS) :]
+        if not any(report.rows for report in reports) and (newest is None or not (reports or self._sizes)):
             return
         names: dict[str, int] = {}
         columns: dict[str, array[Any]] = {name: array(ARRAY_CODES[code]) for name, code in STRAGGLER_COLUMNS.items()}
-        for number, report in enumerate(self._reports, 1):
+        for number, report in enumerate(reports, 1):
             for rank, node, quantity, value in report.rows:
                 of_node = names.setdefault(node, len(names)) if node else -1
                 row = (number, report.at, rank, of_node, names.setdefault(quantity, len(names)), value)
@@ -174,7 +182,7 @@ class Stragglers:
                     column.append(each)
         yield StragglerReports(
             source=source, told_by=self._told_by, world_size=self._world_size, sizes=self._sizes, listed=self._listed,
-            reports=len(self._reports), strings=tuple(names), count=len(columns["report"]),
+            reports=len(reports), strings=tuple(names), count=len(columns["report"]),
             columns={name: column_bytes(column) for name, column in columns.items()},
         )  # fmt: skip
 

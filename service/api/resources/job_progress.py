@@ -68,6 +68,24 @@ class LatentDocument(msgspec.Struct, frozen=True, kw_only=True):
     seconds: Annotated[float, doc("What it took when that was found.")]
 
 
+class ReportedRanksDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that a detector inside the job names as slow; several wait for one another."""
+
+    ranks: Annotated[tuple[int, ...], doc("The ranks.")]
+    why: Annotated[str, doc("In how many reports, and by how much.")]
+    node: Annotated[str | None, doc("Where they run; null: on several nodes, or not known.")] = None
+    own: Annotated[bool, doc("They run on the node of rank 0, which reports it.")] = False
+
+
+class StragglersDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What the newest reports of stragglers in rank 0's log come to."""
+
+    fault_class: Annotated[str, doc("slow_reported, slow_together or slow_undecided.")]
+    shown: Annotated[tuple[str, ...], doc("What the reports say.")]
+    named: Annotated[tuple[ReportedRanksDocument, ...], doc("Whom they name; empty: they do not decide.")] = ()
+    missing: Annotated[tuple[str, ...], doc("What would decide.")] = ()
+
+
 class WitnessDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What one witness of the job's progress says."""
 
@@ -101,6 +119,10 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
     slowdown: Annotated[SlowdownDocument | None, doc("A slowdown that lasts; null: there is none.")] = None
     latent: Annotated[
         tuple[LatentDocument, ...], doc("Ranks that are slower than before without slowing the job.")
+    ] = ()
+    stragglers: Annotated[
+        tuple[StragglersDocument, ...],
+        doc("What a detector inside the job reports of slow ranks, in rank 0's log."),
     ] = ()
     standstills: Annotated[tuple[StandstillDocument, ...], doc("What is left out of the rhythm, the oldest first.")]
     witnesses: Annotated[tuple[WitnessDocument, ...], doc("Who says that the job goes on.")]
@@ -156,6 +178,7 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
         ),
         slowdown=msgspec.convert((steps.get("pace") or {}).get("slowdown"), SlowdownDocument | None),
         latent=msgspec.convert(known.get("latent", []), tuple[LatentDocument, ...]),
+        stragglers=msgspec.convert(known.get("stragglers", []), tuple[StragglersDocument, ...]),
         standstills=standstills, witnesses=msgspec.convert(known["witnesses"], tuple[WitnessDocument, ...]),
         recent_seconds=tuple(round(later[0] - row[0], 3) for row, later in pairwise(rows)),
         unconfirmed=tuple(known.get("unconfirmed", ())),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collectors.records import Frame, Record
+import msgspec
+
+from collectors.files.parsers.steps import parse
+from collectors.records import Frame, Record, block
 from tests.attacks.lies.telling import Target, lie, log
+from tests.support.straggler_logs import MegatronJob
 
 
 @lie()
@@ -106,3 +110,13 @@ def lost_connections(target: Target, at: float) -> Iterable[Record]:
                 target, at, "connection_closed", rank=rank, exception="DistBackendError", message=words, text=words,
                 peer=f"{target.node}:4242",
             )  # fmt: skip
+
+
+@lie()
+def named_by_a_detector(target: Target, at: float) -> Iterable[Record]:
+    """A detector of stragglers in a log of every rank has named the innocent in ten reports, and does it again."""
+    job = MegatronJob(ranks=target.job.world, slow={target.rank: 1.5}, listed=2)
+    given = parse(job.log(10).encode(), "train.log", 0, "node", at)
+    for reports in block.decode(given["stragglers"]):
+        for rank in range(target.job.world):
+            yield msgspec.structs.replace(reports, **{**target.job_of, "rank": rank, "at": at})
