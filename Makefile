@@ -53,6 +53,7 @@ bench: .venv/installed-test ## bounds in time, then speed and memory into docs/m
 	.venv/bin/python -m tests.bench.bench_agent $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_probe $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_service $(call smallest,$(BENCH))
+	.venv/bin/python -m tests.bench.bench_connections $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_engine $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_reading $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_slow $(call smallest,$(BENCH))

@@ -42,6 +42,7 @@ from collectors.records import (
     ProcessState,
     Record,
     Ring,
+    RoleState,
     StackDump,
     Steps,
 )
@@ -117,14 +118,13 @@ class Hosting:
         return attempt in self.maps and node in self.maps[attempt].on
 
     def is_hearsay(self, record: Record, node: str, attempt: Attempt) -> bool:
-        """Whether a record of a node is about a rank that only others host."""
-        if record.rank is None or attempt not in self.maps:
+        """Whether a record of a node is about a rank, or an instance of a role by its number, that only others host."""
+        rank = record.number if isinstance(record, RoleState) else record.rank
+        if rank is None or attempt not in self.maps:
             return False
         role = record.role or ""
         entries = [
-            host
-            for held, host in self.maps[attempt].by_rank.get(record.rank, ())
-            if not (role and held and role != held)
+            host for held, host in self.maps[attempt].by_rank.get(rank, ()) if not (role and held and role != held)
         ]
         return bool(entries) and all(host != node for host in entries)
 

@@ -207,11 +207,12 @@ def give_up(asked: Judge, knowledge: Knowledge, why: str) -> Judged:
 def on_their_nodes(records: Sequence[Record]) -> list[Record]:
     """Return the records; a directory's reading of a role is of a node only where an agent has placed its process there.
 
-    A process says itself on which node it runs, and any holder of the job's token can say that of any node.
+    A process says itself on which node it runs, and any holder of the job's token can say that of any node. What an agent
+    reads of an instance that has its process elsewhere is left out: it cannot know.
     """
-    if not any(isinstance(one, RoleState) and one.source == DIRECTORY for one in records):
+    if not any(isinstance(one, RoleState) for one in records):
         return list(records)
-    by_pid, by_seat = dict[tuple[str, int], str](), dict[tuple[str, int], set[str]]()
+    by_pid, by_seat = dict[tuple[str, int], str](), dict[tuple[str, int | None], set[str]]()
     for one in records:
         if isinstance(one, Placement):
             for place, role, rank in places(one):
@@ -222,13 +223,24 @@ def on_their_nodes(records: Sequence[Record]) -> list[Record]:
 
     def node_of(one: RoleState) -> str | None:
         own = by_pid.get((_plain(one.node or ""), one.pid or 0))
-        seat = by_seat.get((one.role or "", int(one.instance))) if one.instance.isdecimal() else None
+        seat = by_seat.get((one.role or "", one.number))
         return own or (next(iter(seat)) if seat is not None and len(seat) == 1 else None)
 
-    return [
+    found = [
         replace(one, node=node_of(one)) if isinstance(one, RoleState) and one.source == DIRECTORY else one
         for one in records
     ]
+    stated = {
+        (one.role, one.instance): {one.node}
+        for one in found
+        if isinstance(one, RoleState) and one.source == DIRECTORY and one.node is not None
+    }
+
+    def is_own(one: RoleState) -> bool:
+        hosts = by_seat.get((one.role or "", one.number)) or stated.get((one.role, one.instance))
+        return one.source == DIRECTORY or one.node is None or not hosts or one.node in hosts
+
+    return [one for one in found if not isinstance(one, RoleState) or is_own(one)]
 
 
 def _plain(node: str) -> str:

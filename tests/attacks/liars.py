@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from random import Random
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from analyzers.model.verdict import Verdict
 from analyzers.remediation.plan import Costs, Situation, choose_plan
 from collectors.records import Placement, Record, block
 from service.api.inspection import NotYours, inspect
+from simulation.live.course import Course, Interruption, Span
 from simulation.live.fleet import Delivery, Fleet
 from simulation.live.job import Attempt
 from simulation.live.scene_list import BEGAN_AT, FAULTS, Scene, play
@@ -33,21 +35,51 @@ VOICES: dict[str, tuple[str, ...]] = {
     "user": ("login-node",),
 }
 INSIDERS = ("insider", "colluders")  # nodes of the job that are not the accused's: one, or both that are left
-SCENES = ("healthy", *FAULTS)
+SLOWER = "slower"  # steps take longer, and nothing shows why
+SCENES = ("healthy", *FAULTS, SLOWER)
 NODES, RANKS_A_NODE = 3, 2
 EVERY_SECONDS = 7.0
 BEFORE_SECONDS, AFTER_SECONDS = 30.0, 120.0
 SETTLED_SECONDS = 400.0
 APART_SECONDS = 1.5  # between an instant by a node's clock and by the service's
+SLOWER_TIMES, SLOW_SECONDS = 1.6, 420.0
 
 
 def scene_of(kind: str, seed: int) -> Scene:
     """Return a scene with three nodes of two ranks."""
+    if kind == SLOWER:
+        return _slower(seed)
     if kind != "healthy":
         return play(kind, seed, NODES, RANKS_A_NODE)
     drawn = sketch(seed, kind, nodes=NODES, ranks_a_node=RANKS_A_NODE)
     at = BEGAN_AT + SETTLED_SECONDS
     return drawn.scene([Attempt(1, drawn.course())], Truth("healthy", at), at + 2 * AFTER_SECONDS)
+
+
+def _slower(seed: int) -> Scene:
+    drawn = sketch(seed, SLOWER, nodes=NODES, ranks_a_node=RANKS_A_NODE)
+    quick = 0.5 + drawn.habits.step_seconds % 1.5
+    drawn.habits = replace(
+        drawn.habits, step_seconds=quick, law="jitter", checkpoint_every=0, evaluation_every=0, collection_every=0,
+        reported_by=drawn.random.choice(("log", "logs", "probe")), log_every=1, first_step_seconds=quick + 2.0,
+    )  # fmt: skip
+    at = drawn.strikes_at() + SETTLED_SECONDS
+    course = _Slowing(
+        drawn.habits, Random(drawn.random.random()), BEGAN_AT, interruptions=(Interruption(at, "collection", 0.1),)
+    )
+    return drawn.scene([Attempt(1, course)], Truth(SLOWER, at, symptom="slow"), at + SLOW_SECONDS)
+
+
+class _Slowing(Course):
+    """Steps take longer since the interruption."""
+
+    _is_slow = False
+
+    def _train(self, begin: float, step: int) -> Span:
+        if not self._interruptions and not self._is_slow:
+            self._is_slow = True
+            self.habits = replace(self.habits, step_seconds=SLOWER_TIMES * self.habits.step_seconds)
+        return super()._train(begin, step)
 
 
 def target_in(scene: Scene) -> Target:
@@ -119,7 +151,8 @@ def batches_of(name: str, voice: str, target: Target) -> Iterator[tuple[float, s
     """Yield a liar's batches: when, from which node, and what."""
     first = BEGAN_AT + 60.0 if name in EARLY else target.at - BEFORE_SECONDS
     at = first
-    while at < min(target.at + AFTER_SECONDS, target.scene.until):
+    after = SLOW_SECONDS if target.scene.truth.kind == SLOWER else AFTER_SECONDS
+    while at < min(target.at + after, target.scene.until):
         records = list(LIES[name](target, at))
         for number, node in enumerate(speakers(voice, target)):
             yield at + 0.1 * number, node, [_as_sent(record, node, named=voice == "user") for record in records]

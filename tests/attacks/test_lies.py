@@ -98,9 +98,9 @@ def test_most_hosts_of_a_job_have_no_other_replaced(name: str) -> None:
 
 
 def test_the_matrix_is_as_large_as_it_claims() -> None:
-    """Forty lies and more, eight scenes, three voices; a user cannot tell those that need a token."""
+    """Ninety lies and more, nine scenes, three voices; a user cannot tell those that need a token."""
     rows = list(matrix([SEED]))
 
-    assert len(LIES) >= 40
-    assert (len(SCENES), len(VOICES)) == (8, 3)
-    assert len(rows) == 8 * (2 * len(LIES) + len(A_USER))
+    assert len(LIES) >= 90
+    assert (len(SCENES), len(VOICES)) == (9, 3)
+    assert len(rows) == 9 * (2 * len(LIES) + len(A_USER))

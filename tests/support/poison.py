@@ -35,10 +35,13 @@ from collectors.formats import Input
 from collectors.formats.bundle_file import read as read_bundle
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
+    HASH_COLUMNS,
     OP_COLUMNS,
+    OWN_COLUMNS,
     PG_STATUS_COLUMNS,
     RING_COLUMNS,
     STEP_COLUMNS,
+    STRAGGLER_COLUMNS,
     TIMING_COLUMNS,
     AnyRecord,
     Members,
@@ -61,14 +64,22 @@ JOB, NODES, RANKS = "llama", ("gpu-0001", "gpu-0002", "gpu-0003"), 8
 AT = 1_795_230_847.0
 _COLUMNS = {
     "flight_recorder": FLIGHT_RECORDER_COLUMNS, "ring": RING_COLUMNS, "steps": STEP_COLUMNS,
-    "collective_timings": TIMING_COLUMNS, "op_timings": OP_COLUMNS,
+    "collective_timings": TIMING_COLUMNS, "op_timings": OP_COLUMNS, "straggler_reports": STRAGGLER_COLUMNS,
 }  # fmt: skip
+_MORE_COLUMNS = {"own": ("timed", OWN_COLUMNS), "hashes": ("hashed", HASH_COLUMNS)}  # of a ring
+_EDGES = ("10.0.0.1:4000>10.0.0.2:5000", "10.0.0.2:4000>10.0.0.1:5000", "10.0.0.1:1>10.0.0.1:2", ">", ":", "a:b>c")
+_SCOPES = ("gpu", "socket", "infiniband", "cgroup", "pressure", "cpu", "dcgm", "x" * 90)
+_METRICS = (
+    "bytes_sent_total", "round_trip_us", "power_watts", "throttle_reasons_mask", "some_us_total", "throttled_us_total",
+    "steal_ticks_total", "",
+)  # fmt: skip
 _WIDTHS = {"<i1": 1, "<i4": 4, "<i8": 8, "<f4": 4, "<f8": 8}
 _TEXTS = (
     "", "x", "0", "llama", "gpu", "nccl:all_reduce", "nccl:send 0->1", "gloo:all_reduce", "default_pg", "0000:9b:00", "GPU-5a",
     "\x00", "\u202egnp", "\U0001f4a3", "a\nb", "-1", "9" * 40, "NaN", "R", "D", "T", "X", "Z", "xid", "traceback", "exit",
     "no_answer", "[[1,2]]", "/mnt/x", "train_step (train.py:12)\nmain (train.py:90)", "link_down",
-    "watchdog_timeout", "bytes_sent_total",
+    "watchdog_timeout", "bytes_sent_total", "stated", "ENOSPC", "cudaErrorIllegalAddress", "collective_behind", "seconds",
+    "tflops", "relative_score", "below_individual", "megatron", "nvrx", "trainer", "rollout 1", "queue:q", "fenced", "1",
 )  # fmt: skip
 _NUMBERS = (0, 1, 2, 7, 13, 79, 149, 255, 4_095, 1 << 20, (1 << 30) - 1, (1 << 31) - 1, 1 << 40, (1 << 63) - 1)
 
@@ -113,6 +124,10 @@ class Maker:
             found["columns"] = {
                 name: self._column(width, count) for name, width in types.items() if random.random() < 0.95
             }
+        for name, (counted, types) in _MORE_COLUMNS.items():
+            if name in found:
+                found[counted] = count = random.choice((0, 1, 5))
+                found[name] = {column: self._column(width, count) for column, width in types.items()}
         if "pg_status" in found:
             found["pg_status"] = {name: self._column(width, 2) for name, width in PG_STATUS_COLUMNS.items()}
         if kind is Samples:
@@ -127,9 +142,9 @@ class Maker:
         devices, metrics, ticks = (random.randrange(4) for _ in range(3))
         instants = [random.choice((self.at + tick, math.nan, -math.inf, 1e300)) for tick in range(ticks)]
         return {
-            "type": type, "scope": random.choice(("gpu", "socket", "infiniband", "x" * 90)),
-            "devices": tuple(random.choice(_TEXTS) for _ in range(devices)),
-            "metrics": tuple(random.choice(("bytes_sent_total", "power_watts", "")) for _ in range(metrics)),
+            "type": type, "scope": random.choice(_SCOPES),
+            "devices": tuple(random.choice((*_EDGES, *_TEXTS)) for _ in range(devices)),
+            "metrics": tuple(random.choice(_METRICS) for _ in range(metrics)),
             "ticks": b"".join(map(_float, instants)), "monotonic_ticks": b"",
             "values": random.randbytes(devices * metrics * ticks * _WIDTHS[type] + random.choice((0, 0, 0, 0, 3))),
         }  # fmt: skip
@@ -228,8 +243,9 @@ def valid_bodies(random: Random, count: int) -> Iterator[bytes]:
         yield bytes(block.body(block.encode(records)))
 
 
-def _empty_tables() -> Session:
-    engine = create_engine("sqlite://")
+def empty_tables(url: str = "sqlite://") -> Session:
+    """Return a session of an empty database."""
+    engine = create_engine(url)
     Base.metadata.create_all(engine)
     session = Session(engine)
     weakref.finalize(session, engine.dispose)  # Python 3.13 warns of a connection that nobody closes
@@ -245,7 +261,7 @@ class Consumers:
     failures: Counter[str] = field(default_factory=Counter)
     _knowledge: Knowledge = field(default_factory=load)
     _sequence: int = 0
-    _session: Session = field(default_factory=_empty_tables)
+    session: Session = field(default_factory=empty_tables)  # of the lists
 
     def __post_init__(self) -> None:
         """Begin with empty memories."""
@@ -276,7 +292,7 @@ class Consumers:
         self.counts["records"] += len(decoded.records)
         self.counts["malformed"] += decoded.malformed
         self._log.append((stored, tuple(decoded.records)))
-        self._tried("lists", lambda: self._observations.note(self._session, stored, decoded.records))
+        self._tried("lists", lambda: self._observations.note(self.session, stored, decoded.records))
         self._tried("samples", lambda: self._tail.add(taken, at, decoded.records))
         event = Received(
             sequence=stored.sequence, received_at=at, node=taken, records=tuple(decoded.records), sent_at=stored.sent_at

@@ -241,6 +241,9 @@ def _measure(
     others = known.copy()
     others[high] = False
     quiet = not others.any() or float(rises[others].max()) <= OTHERS_SHARE * float(rises[high].min(initial=most))
+    if quiet and kind.least is None and others.any() and len(high):  # all that work more for a step do so in proportion
+        grown = np.divide(rises, before, out=np.full_like(rises, np.inf), where=before > 0)
+        quiet = float(np.median(grown[others])) <= OTHERS_SHARE * float(grown[high].min())
     new = bool(len(high)) and bool((before[high] <= kind.most_before).all())
     if read >= FEWEST and new and quiet and len(high) <= max(1, min(MOST_NAMED, read // 4)):
         apart = tuple(_apart(kind.of, subjects[place], before[place], after[place]) for place in high.tolist())

@@ -6,10 +6,22 @@ are those that a user of a node can make its honest agent tell, by environments,
 
 from __future__ import annotations
 
-from tests.attacks.lies import about_nodes, about_places, about_processes, about_progress, by_newcomers, by_ras, in_logs
+from tests.attacks.lies import (
+    about_nodes,
+    about_places,
+    about_processes,
+    about_progress,
+    about_roles,
+    about_slowness,
+    by_newcomers,
+    by_ras,
+    in_logs,
+    in_vocabularies,
+)
 from tests.attacks.lies.telling import A_USER, EARLY, LIES, Target
 
 __all__ = [
     "A_USER", "EARLY", "LIES", "Target",
-    "about_nodes", "about_places", "about_processes", "about_progress", "by_newcomers", "by_ras", "in_logs",
+    "about_nodes", "about_places", "about_processes", "about_progress", "about_roles", "about_slowness", "by_newcomers",
+    "by_ras", "in_logs", "in_vocabularies",
 ]  # fmt: skip

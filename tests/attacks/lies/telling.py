@@ -122,7 +122,12 @@ def steps(target: Target, at: float, **more: Any) -> Steps:
         "step": [10**6 + n for n in range(count)],
         "at": [at - count + n for n in range(count)],
     }
-    values |= {name: more.pop(name) for name in ("loss", "nan") if name in more}
+    named = {"number": "step", "instants": "at"}
+    values |= {
+        named.get(name, name): more.pop(name)
+        for name in ("number", "instants", "seconds", "loss", "nan")
+        if name in more
+    }
     columns = {
         name: array(
             ARRAY_CODES[code], [int(v) if code[1] == "i" else v for v in values.get(name, [0.0] * count)]

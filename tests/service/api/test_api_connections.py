@@ -25,7 +25,22 @@ pytestmark = pytest.mark.system
 FILES = 1_024  # of a service started by hand: the soft and the hard limit of many systems
 HALF_OPEN = 1_100
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+HALF_A_BODY = (
+    b"POST /v1/holds HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+)
 HEADERS = {"Content-Type": BLOCK_TYPE, "Faulthound-Node": "gpu-0001", "Faulthound-Batch": "b1"}
+
+
+class Ended:
+    """A connection that notes why it was ended."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def end(self, reason: str) -> None:
+        """Note a reason."""
+        self.reasons.append(reason)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -37,13 +52,17 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 @contextmanager
-def half_open(url: str, count: int, sent: bytes) -> Iterator[list[socket.socket]]:
-    """Hold so many connections from 127.0.0.1 that have sent the beginning of a request."""
+def half_open(url: str, count: int, sent: bytes, addresses: int = 0) -> Iterator[list[socket.socket]]:
+    """Hold so many connections that have sent the beginning of a request, from 127.0.0.1 or so many addresses."""
     address = urlsplit(url)
     with ExitStack() as held:
         sockets = []
-        for _ in range(count):
-            one = held.enter_context(socket.create_connection((address.hostname, address.port), timeout=10))
+        for number in range(count):
+            source = (
+                f"127.1.{number % addresses // 250}.{1 + number % addresses % 250}" if addresses else "127.0.0.1",
+                0,
+            )
+            one = held.enter_context(socket.create_connection((address.hostname, address.port), 10, source))
             sockets.append(one)
             try:
                 one.sendall(sent)
@@ -93,16 +112,31 @@ def test_half_open_requests_of_one_address_lock_out_no_agent(tmp_path: Path, sen
     assert closed(metrics, "address") >= HALF_OPEN - FILES // connections.SHARE_OF_FILES
 
 
+@pytest.mark.parametrize("sent", [HEAD, WHOLE, HALF_A_BODY], ids=["half a head", "a request", "half a body"])
+def test_many_addresses_lock_out_no_agent(tmp_path: Path, sent: bytes) -> None:
+    """Five hundred addresses hold more connections than the process has files: an agent's batch is acknowledged."""
+    variables = {"FAULTHOUND_HEAD_SECONDS": "600", "FAULTHOUND_ENGINE": "0"}
+    with (
+        serving(tmp_path, variables, files=FILES) as (url, _),
+        half_open(url, HALF_OPEN, sent, addresses=500),
+        from_another(url) as agent,
+    ):
+        answer = agent.post("/v1/records", content=block.encode([an_event("gpu-0001")]), headers=HEADERS)
+        metrics = agent.get("/metrics").text
+
+    assert answer.status_code == 202
+    assert closed(metrics, "room") >= HALF_OPEN - FILES
+
+
 def test_a_request_without_a_whole_head_ends(tmp_path: Path) -> None:
     """Silence, half a head, bytes that trickle in, empty lines, and half a second request: each ends at the bound."""
-    whole = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     variables = {"FAULTHOUND_HEAD_SECONDS": "1", "FAULTHOUND_ENGINE": "0"}
     with serving(tmp_path, variables) as (url, _), ExitStack() as held:
-        sockets = [held.enter_context(half_open(url, 1, sent))[0] for sent in (b"", HEAD, b"\r\n", whole + HEAD, whole)]
+        sockets = [held.enter_context(half_open(url, 1, sent))[0] for sent in (b"", HEAD, b"\r\n", WHOLE + HEAD, WHOLE)]
         assert sockets[-1].recv(4096)
         sockets[-1].sendall(b"\r\n")
         trickling = held.enter_context(half_open(url, 1, HEAD))[0]
-        idle = held.enter_context(half_open(url, 1, whole))[0]
+        idle = held.enter_context(half_open(url, 1, WHOLE))[0]
 
         assert eventually(lambda: _send(trickling) or has_ended(trickling))
         assert eventually(lambda: all(map(has_ended, sockets)))
@@ -120,14 +154,30 @@ def _send(one: socket.socket) -> bool:
 
 def test_an_address_has_its_own_bound() -> None:
     """An operator's bound holds; without one it is a share of the files. Those that left count no more."""
-    watched = Connections(2)
+    watched, one = Connections(2), Ended()
 
-    assert [watched.admit("10.0.0.1"), watched.admit("10.0.0.1"), watched.admit("10.0.0.1")] == [True, True, False]
-    assert watched.admit("10.0.0.2")
-    watched.leave("10.0.0.1")
-    watched.leave("10.0.0.1")
-    assert watched.admit("10.0.0.1")
+    assert [watched.admit("10.0.0.1") for _ in range(3)] == ["", "", "address"]
+    assert watched.admit("10.0.0.2") == ""
+    watched.leave("10.0.0.1", one)
+    watched.leave("10.0.0.1", one)
+    assert watched.admit("10.0.0.1") == ""
     assert (watched.open, Connections().most_of_an_address >= 16) == (3, True)
+
+
+def test_who_waits_longest_for_its_peer_leaves_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room: a half-open connection before an idle one, the oldest of each; one that is served never."""
+    monkeypatch.setattr(connections, "MOST_OPEN", 4)
+    watched, (served_one, idle, older, newer) = Connections(100), (Ended(), Ended(), Ended(), Ended())
+    for one in (served_one, idle, older, newer):
+        assert watched.admit("10.0.0.1") == ""
+        watched.stand(one, "half-open")
+    watched.stand(idle, "idle")
+    watched.stand(served_one, "served")
+
+    refusals = [watched.admit("10.0.0.2") for _ in range(4)]
+
+    assert [one.reasons for one in (older, newer, idle, served_one)] == [["room"], ["room"], ["room"], []]
+    assert refusals == ["", "", "", "room"]
 
 
 def test_a_body_that_does_not_arrive_ends(monkeypatch: pytest.MonkeyPatch) -> None:
