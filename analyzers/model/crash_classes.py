@@ -73,6 +73,10 @@ def _crash() -> Iterator[FaultClass]:
         advice="repair its fabric manager, driver or container before: no proof against the machine",
     )  # fmt: skip
     yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device")
+    yield FaultClass(
+        "device_fault_unnamed", by, ("code",), "reattempt", "a kernel used an address that it cannot have",
+        advice="two in three are the program's: compute-sanitizer shows where, and the kernel log whether a GPU failed",
+    )  # fmt: skip
     yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
     yield FaultClass(
         "device_assert", by, ("code",), "rollback", "a check inside a kernel failed", traits=("own_failure",)

@@ -6,6 +6,11 @@ import re
 
 SHARE = 0.6  # of the lines outside quoted blocks that are sentences or headings
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_MESSAGE = re.compile(
+    r"(?m)^[\s>]{0,8}(?:\[rank\d{1,7}\]: ?)?(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S.*"
+    r"(?:\n(?!\s*$).+){0,24}"
+)
+"""An exception and the lines of its message, which may advise: torch's do."""
 _SENTENCE = re.compile(
     r"(?:#+ \w|[-*\d.>]{0,4} ?[A-Z][\w'`\"/-]*,? [\w'`\"(][^=|\[\]{}]*$|[a-z][\w'-]*(?: [\w'`\"(,;.-]+){3,}$)"
 )
@@ -22,6 +27,7 @@ _TESTED = re.compile(
 )
 _CHANGE = re.compile(
     r"(?im)^[\W_]{0,4}(?:PR|MR|pull request|patch) (?:that|which|to) [a-z]{2,14}s?\b"
+    r"|^[\W_]{0,4}(?:before|after|without|with) this (?:PR|MR|pull request|change|patch|commit)\b"
     r"|^[\W_]{0,4}this (?:PR|MR|(?:pull|merge) request|change|commit|patch)(?: also| now)? "
     r"(?!(?:was|is|has|does|causes|breaks|crashes|hangs|fails|leads|results|seems)\b)[a-z]{2,14}s\b"
 )
@@ -62,7 +68,7 @@ def is_advice(head: str) -> bool:
     """Whether a text mostly consists of sentences that say what may happen: what it quotes happened to no job here."""
     outside = [
         line.strip()
-        for line in _FENCED.sub("", head).splitlines()
+        for line in _MESSAGE.sub("", _FENCED.sub("", head)).splitlines()
         if line.strip() and not line.startswith(("    ", "\t"))
     ]
     said = [line for line in outside if _SENTENCE.match(line) and (line[0] == "#" or _STOP.search(line))]

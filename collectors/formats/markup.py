@@ -26,6 +26,11 @@ _LITERAL = re.compile(
     r"""|(?:line|raw|text|in): {1,16}["'`].{8,}["'`],$)"""
 )
 """A list's element, a tuple, an assignment with blanks as formatters set them, a field of a test's case; no object of JSON."""
+_LABEL = re.compile(  # what a form, or a reporter, calls the line that follows
+    r"(?i)\s{0,8}(?:[-*•] )?(?:\*\*|__?|<b>)(?:(?:the|full|actual|relevant) )?"
+    r"(?:errors?|exception|error[ _](?:message|log|output|trace)|logs?|log output|output|stack ?trace|traceback|message|actual|"
+    r"actual (?:behaviou?r|result|output)|stderr)(?:\*\*:?|__?:?|:\*\*|:__?|</b>:?|:</b>)\s{1,4}(?=\S)"
+)
 _REPLY = re.compile(r"\s{0,4}(?:> ){1,4}(?!>)")
 _TAGS = re.compile(r"\s{0,8}(?:</?(?:pre|code|p|br|div|span|li|td|tr|b|summary|details)(?: [^>]{0,80})?/?>)+")
 _ENTITY = re.compile(r"&(?:lt|gt|amp|quot|nbsp|apos|#\d{1,4}|#x[0-9a-fA-F]{1,4});")
@@ -92,6 +97,8 @@ def unmarked(text: str) -> str:
         text = text[reply.end() :]
     if text.lstrip()[:1] == "<" and (tags := _TAGS.match(text)):
         text = text[tags.end() :]
+    if ("*" in text or "_" in text or "<b>" in text) and (label := _LABEL.match(text)):
+        text = text[label.end() :]
     if text[:1] in {" ", "\t"} and (indented := _INDENTED.match(text)):
         return text[indented.end() :]
     if "`" in text and (code := _CODE.fullmatch(text.rstrip())):

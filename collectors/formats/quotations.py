@@ -27,6 +27,7 @@ _OF_MESSAGES = re.compile(
     r"(?i)(?:err|error|errors|msg|message|log|exc|exc_info|exception|reason|cause|caused by|detail|details|status|stderr|stdout|"
     r"trace|traceback|stack|failed|failure|warn|warning|event|what\(\)|description|condition|raw|summary|"
     r"\w{1,40}(?:Error|Exception|_error|_msg|_message|_reason|Reason|Message))[\"']?\s{0,2}[:=]\s{0,2}$"
+    r"|\b(?i:failed|fails|died|dies|crash(?:ed|es))\b[^|:.\n]{0,40}:\s{0,2}$"
     r"|[\"']line[\"']\s?:\s?$|\bErrorMessage $|panicked at $|\.go:\d{1,6}\] $"
 )
 _ROW_KEY = re.compile(rf"(?i){_CONTENT}|role|content|input_ids|messages")
@@ -39,7 +40,7 @@ _MARKED = re.compile(
 _SENTENCE = re.compile(
     r"(?i)\b(?:(?<!did )you|your|i|if|when|whenever|should|would|often|sometimes|usually|e\.g|such as|like|means?|"
     r"fix(?:es|ed)?|work(?:s|ed)? around|handles?|avoids?|sees?|saw|says?|explains?|why|how|what does|asks?|alerts?|"
-    r"unless|retry when|was added|no longer|we(?! are taking))\b"
+    r"unless|(?<![/.-])(?:some|many|other|several) (?:people|users)|retry when|was added|no longer|we(?! are taking))\b"
 )
 _SENTENCE_BEHIND = re.compile(
     r"(?i)\b(?:is (?:no longer|raised|shown|printed|retried|handled|caught|expected)|means|"

@@ -23,12 +23,15 @@ _ERROR = (
 )
 _REPORT = re.compile(
     r"^(?P<before>.{0,400}?\b" + _TELLS + r"\b[\w ,.'’()-]{0,80}?[:,]?\s{1,4})"
-    r"(?:(?P<sign>[\"`“‘']{1,3})(?P<quoted>.{12,1600}?)(?:[\"`”’']{1,3}(?=[\s.,;:!?)]|$)|$)"
+    r"(?:(?P<sign>[\"`“‘']{1,3})(?P<quoted>.{12,1600}?)(?:(?:(?P=sign)|[”’])(?=[\s.,;:!?)]|$)|$)"
     r"|(?P<bare>" + _ERROR + r".{1,1600}))(?P<behind>.{0,600})$"
 )
 _OURS = re.compile(
     r"(?:\b(?:[Ii]|[Ww]e|[Mm]y|[Oo]ur|me|us)\b"
     r"|^\s{0,8}(?:[-*•>] )?(?:Got|Getting|Seeing|Hitting|Encountered|Facing)\b"
+    r"|^\s{0,8}(?:[-*•>] )?(?:It|Training|Fine-?tuning|Inference|"
+    r"(?:The|This) (?:job|run|training|script|program|process|server|engine)) "
+    r"(?:then |always |still |now |just )?(?:crashes|crashed|fails|failed|dies|died|stops|stopped|exits|exited|aborts|aborted)\b"
     r"|(?i:^\W{0,8}(?:observed|actual|current) behaviou?r\W))"
 )
 _HAPPENED = re.compile(

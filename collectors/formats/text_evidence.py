@@ -24,6 +24,7 @@ from collectors.formats.markup import Margin, is_literal, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import SmiLines
 from collectors.formats.reports import reported
 from collectors.formats.stacks import stack_lines
+from collectors.formats.tables import cells_of
 from collectors.formats.text_concerns import (
     ALL,
     ATTEMPT,
@@ -40,11 +41,14 @@ from collectors.formats.text_concerns import (
 )
 from collectors.formats.text_examples import ExampleText
 from collectors.formats.text_lines import chunks, shown
-from collectors.records import KernelEvent, LogEvent, Record, StackDump, Steps, Unread
+from collectors.records import KernelEvent, LogEvent, Record, StackDump, Unread
 
-SHOWS = (KernelEvent, LogEvent, StackDump, Steps)
-"""The title of a text that has one of these is not read."""
-_JOB_SERVICES = ("slurm", "srun", "python", "torchrun", "mpirun", "kubelet", "raylet", "docker", "containerd")
+SHOWS = (KernelEvent, LogEvent, StackDump)
+"""The title of a text that has one of these is not read; steps show no error, which a title may state."""
+_JOB_SERVICES = (
+    "slurm", "srun", "python", "torchrun", "mpirun", "mpiexec", "prun", "kubelet", "raylet", "ray", "docker", "containerd",
+    "deepspeed", "accelerate", "vllm", "sglang", "tritonserver", "trtllm", "text-generation",
+)  # fmt: skip
 """Who writes of a job into a machine's log; any other service's trouble is none of the job's."""
 
 
@@ -78,6 +82,7 @@ class _Reader:
         self.broken = BrokenStep()
         self.example = ExampleText(input.head)
         self.changed = changed_lines(input.head.decode(errors="replace"))
+        self.cells = cells_of(input.head.decode(errors="replace"))
         margin = Margin.of(input.head.decode(errors="replace"))
         self.margin = margin if margin.is_there else None
 
@@ -132,6 +137,10 @@ class _Reader:
         self.job.take(number, text, ())
 
     def _take(self, number: int, text: str, mask: int, words: tuple[str, ...], below: bytes) -> Iterator[Record]:
+        for cell in self.cells.get(number, (text,)):
+            yield from self._take_one(number, cell, mask, words, below)
+
+    def _take_one(self, number: int, text: str, mask: int, words: tuple[str, ...], below: bytes) -> Iterator[Record]:
         self.at_line = number
         if self.broken.parts and not self.broken.goes_on(number, text):
             self._take_broken()

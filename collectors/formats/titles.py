@@ -34,7 +34,7 @@ _TALKS = re.compile(
     r"(?i)\?|\b(?:how|why|what|when (?:you|a|an)|should|could|would|can|if|instead|rather|handle[sd]?|catch(?:es)?|support\w*|"
     r"detect(?:s|ion|ing)?|document\w*|improve\w*|add(?:s|ed)?|allow\w*|avoid\w*|show(?:s|n)?|print(?:s|ed)?|confus\w+|mislead\w+|message|wrong(?:ly)?|false)\b"
 )
-_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S")
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|\bException): \S")
 _SOLVED = re.compile(
     r"(?i)\b(?:solved|resolved|fixed|no longer (?:happens|occurs)|was replaced|closing (?:this|as)|false alarm|"
     r"works (?:now|again))\b(?![^.?\n]{0,60}\?)"

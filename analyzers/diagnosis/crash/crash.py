@@ -32,7 +32,7 @@ from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import KernelEvent, LogEvent, Placement, ProcessState, Steps
+from collectors.records import DeviceState, KernelEvent, LogEvent, Placement, ProcessState, Steps
 
 SYMPTOMS = frozenset(
     {*OWN, *ECHOES, "preempted", "node_failure", "node_unheard", "time_limit", "cancelled", "stuck"}
@@ -62,6 +62,7 @@ class Scene:
     table: Mapping[str, Any]
     not_for_memory: frozenset[int]  # ranks that were killed, and not by a kernel that was short of memory
     heard: frozenset[int] = frozenset()  # ranks of which a log or a process table shows anything
+    shows_device: bool = False  # whether the kernel or a tool reports of a device
 
     def of_kinds(self, *kinds: str) -> list[Failure]:
         """The failures of these kinds."""
@@ -84,8 +85,9 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     failures = tuple(failures_of(classified, window.records_of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
     scene = Scene(
-        classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), _heard(window)
-    )
+        classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), _heard(window),
+        _shows_device(window),
+    )  # fmt: skip
     found = list(_platform(scene, window)) or list(_uneven(scene, window)) or list(_roots(scene))
     yield from found or silence.findings(scene.classified, scene.failures, scene.expected, topology, scene.heard)
 
@@ -97,6 +99,10 @@ def _heard(window: Window) -> frozenset[int]:
     for placement in window.records_of(Placement) if window.live else ():
         found.update(placement.ranks.ranks() if placement.ranks else ())
     return frozenset(rank for rank in found if rank is not None)
+
+
+def _shows_device(window: Window) -> bool:
+    return any(event.pci is not None for event in window.records_of(KernelEvent)) or any(window.records_of(DeviceState))
 
 
 def _order(event: LogEvent) -> tuple[Any, ...]:
@@ -268,6 +274,14 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
         )
     if spread != "all" and "unordered" in rows and not any(failure.first for failure in group):
         row = rows["unordered"]
+    if (
+        kind == "device_memory"
+        and spread != "all"
+        and all(one.event and one.event.event == "nccl_error" for one in group)
+    ):
+        row = rows["one_alone"]  # the library asks for the same on every rank: what else its GPU held is not seen
+    if "one_unnamed" in rows and not scene.shows_device and _is_unnamed(group, rows["one_unnamed"]):
+        row = rows["one_unnamed"]
     if kind == "crashed":
         row = rows.get(crash_row(group, spread), row)
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)
@@ -282,6 +296,14 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
         by_peer = (*(one for failure in group for one in failure.evidence()[:1]), *by_peer)[:MAX_EVIDENCE]
     missing = tuple(str(text) for text in row.get("missing", ()))
     return _finding(scene, str(row["cause"]), str(row["class"]), suspects, group, evidence=by_peer, missing=missing)
+
+
+def _is_unnamed(group: Sequence[Failure], row: Mapping[str, Any]) -> bool:
+    """Whether no line shows of which rank or node a failure is, and it is one of those that the row is about."""
+    known = any(failure.rank is not None or failure.node or failure.local for failure in group)
+    known = known or is_stated(failure.event for failure in group)
+    said = " ".join(f"{one.event.message} {one.event.text}" for one in group if one.event).lower()
+    return not known and any(word in said for word in row.get("words", ("",)))
 
 
 def _others_lost_a_peer(scene: Scene, group: Sequence[Failure]) -> bool:

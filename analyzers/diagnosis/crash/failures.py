@@ -157,7 +157,7 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
         return ""  # what its name means is asked for apart; a traceback was cut off before it said what it was
     if any(frame.function in table.get("signal_handlers", ()) for frame in event.frames):
         return "terminated"
-    said = " ".join((event.exception or "", event.message or "", event.text)).lower()
+    said = said_by(event)
     name = (_wrapped(event.exception) or last_name(event.exception)) if event.exception else None
     for rule in table.get("rule", ()):
         fits = (
@@ -166,6 +166,7 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
                 "exceptions" not in rule
                 or (name is not None and ("*" in rule["exceptions"] or name in rule["exceptions"]))
             )
+            and ("suffixes" not in rule or (name is not None and name.endswith(tuple(rule["suffixes"]))))
             and ("signals" not in rule or event.signal in rule["signals"])
             and ("words" not in rule or any(word in said for word in rule["words"]))
             and ("functions" not in rule or any(frame.function in rule["functions"] for frame in event.frames[:2]))
@@ -173,6 +174,11 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
         if fits:
             return _unless_unwound(str(rule["kind"]), event, table)
     return ""
+
+
+def said_by(event: LogEvent) -> str:
+    """Return all words of an event, in lower case."""
+    return " ".join((event.exception or "", event.message or "", event.text)).lower()
 
 
 def classify(
@@ -186,7 +192,7 @@ def classify(
     flapping = _flapping(events)
     short = any(event.event in {"memory_warned", "oom"} for event in events)
     refused = short and any(_is_without_handle(event) for event in events)
-    raised = [each for each in events if each.event == "traceback" and kind_of(each, table) in SPOKEN]
+    raised = [each for each in events if each.event == "traceback" and kind_of(each, table) not in {"", "launcher"}]
     idle = any(kind_of(each, table) == "no_switches" for each in events)
     thrown = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
     for event in events:
@@ -355,8 +361,7 @@ def shows_itself(failure: Failure) -> bool:
 
 def is_connecting(event: LogEvent) -> bool:
     """Whether an echo is of a process that had not reached its peers yet: it lost none, and waited for any of them."""
-    said = " ".join((event.exception or "", event.message or "", event.text)).lower()
-    return any(word in said for word in CONNECTING)
+    return any(word in said_by(event) for word in CONNECTING)
 
 
 def peers_lost(echoes: Sequence[LogEvent], nodes: Collection[str | None]) -> tuple[Evidence, ...]:

@@ -14,7 +14,8 @@ STATED = "stated"
 SHARE = 0.75  # of the strength that a known line gives
 _EXPLAINS_NOTHING = frozenset({"", "launcher", "echo", "watchdog", "exit", "aborted", "closing", "terminated"})
 """Kinds beside which an error that a line states may be the reason."""
-OF_SERVICES = ("HTTP_", "CURLE_")
+OF_SERVICES = ("HTTP_", "CURLE_", "SERVICE_", "STORE_")
+UNANSWERED = "UNANSWERED_"
 """Answers of a service that is no part of the job: an exception with one has lost no peer."""
 
 
@@ -45,7 +46,10 @@ def with_stated(classified: Iterable[tuple[str, LogEvent]], kinds: Mapping[str, 
 
 
 def _by_message(kind: str, event: LogEvent, kinds: Mapping[str, Any]) -> str:
-    answered = kind == "echo" and (event.code or "").startswith(OF_SERVICES)
+    code = event.code or ""
+    if code.startswith(UNANSWERED):  # its library says whom it asked, and the exception that no answer came
+        return kind_of_code(code, kinds) if kind in {"echo", "network"} and event.event == "traceback" else kind
+    answered = kind in {"echo", "network", "storage"} and code.startswith(OF_SERVICES)
     named = (kind == "user" or answered) and event.event == "traceback"
     return (kind_of_code(event.code, kinds) or kind) if named else kind
 

@@ -18,6 +18,8 @@ from collectors.records import LogEvent
 
 CLOSE = 100  # without a name: equal above this, or apart by less than one in so many
 BURST_SECONDS = 600.0  # between two lines of one hang there is less: the watchdogs of a group have one timeout
+AT_START = "PjRT_Client_Connect"
+"""The barrier at which JAX's tasks meet first."""
 _WORLD = frozenset({"0", "local:0"})
 _NOT_COMPARED = frozenset({"SEND", "RECV", "COALESCED", "UNKNOWN", ""})
 """Operations that members may have at one number while all is well: each end of a pair has its own."""
@@ -182,6 +184,8 @@ def behind(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> dict[
     waits_in = {rank for of_group in found.values() for rank in of_group.waits}
     for event in reports:
         named = ranks_of(event)
+        if len(named) > 1 and AT_START in event.text:
+            continue  # a list that a paste may have cut, of tasks that had not started: nothing sets them apart
         few = len(named) == 1 or 2 * len(named) <= max(named, default=0) + 1  # as far as the numbers show the others
         if event.event in {"collective_behind", "heartbeat_lost"} and (
             2 * len(named) <= len(waits_in | set(named)) or (few and len(waits_in) < 2)

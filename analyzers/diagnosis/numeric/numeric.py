@@ -40,7 +40,7 @@ MISSING = "each rank's loss and gradient norm before the reduction: the first to
 REPLAY = "a replay of step {} on another node: the same NaN there is the data's or the program's, not the device's"
 
 FIRST_ALONE, FIRST_FEW = 0.6, 0.45  # the strength of one rank that broke first, and of several together
-AT_ONCE = 0.55
+AT_ONCE, WHOLE = 0.55, 0.5
 RECENT, RECENT_SECONDS = 10, 120.0  # steps and time in which the incident of a live job that recovered is judged
 # The first two as in the column ``nan``. ZERO: a norm that is NaN beside a loss of exactly 0; transformers leaves a loss that
 # is NaN out of the mean that it prints, which is 0 where there was no other.
@@ -63,7 +63,7 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
     records = window.records_of(Steps)[:MOST_RECORDS]
     every = [rows for number, record in enumerate(records) if len(rows := _rows(record, number))]
     if not every:
-        yield from (_finding("not_a_number", line) for line in _lines(window))
+        yield from (_of_whole(_finding("not_a_number", line)) for line in _lines(window))
         return
     tail = max(TAIL, min(LONG_TAIL, MOST_ROWS // len(every)))
     rows = np.concatenate([_tail(each, tail) for each in every])
@@ -77,10 +77,23 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
         began = _not_a_number(window, records, at_onset if len(at_onset) else rows, broken, sound, onset)
         missing = REPLAY.format(onset) if broken and sound else MISSING
         made = _finding("not_a_number", began, *_lines(window, broken if sound else ()), missing=missing)
-        yield _blamed(made, broken, sound, topology, of_loss=_of_loss(at_onset, first_lines))
+        yield (
+            _of_whole(made)
+            if (rows["rank"] < 0).all()
+            else _blamed(made, broken, sound, topology, of_loss=_of_loss(at_onset, first_lines))
+        )
     else:
         spikes = list(_spikes(records, rows))
         yield from spikes or (_passed(records, rows) if window.live else _jump(records, rows))
+
+
+def _of_whole(made: Finding) -> Finding:
+    """Add the code to what one log shows of the whole job, without a rank: seldom is one device the origin."""
+    said = made.evidence[0]
+    if said.rank is not None:
+        return made
+    why = f"{said.text}: the code, the data or a setting; a value of the whole job shows no rank, and seldom begins on one device"
+    return replace(made, cause="code", suspects=(Suspect(kind="code", strength=WHOLE, why=why, evidence=(said,)),))
 
 
 def _first_lines(window: Window, every: Sequence[Rows]) -> dict[int, int]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from collectors.formats.text_lines import iso_seconds, utc_seconds
 
 MAX_LINE_CHARACTERS = 8192
 MAX_PREFIXES = 8
+MAX_NESTED = 3  # objects of JSON around a message
 SRUN_SHARE = 0.6  # of the head's lines must be numbered before `12: ` is believed to be srun's label
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -65,7 +67,7 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
 }
 _PDSH = re.compile(  # a number alone is srun's task
     r"(?=[\w.-]{0,62}[A-Za-z.])(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s"
-    r"(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|\w{1,60}Error: )"
+    r"(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|(?<=\d: )\w{1,60}Error: )"
 )
 _NCCL = re.compile(
     r"(?P<node>[A-Za-z0-9.<][\w.<>-]{0,253}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,3}\] "
@@ -82,6 +84,10 @@ _SYSLOG = re.compile(
 _SRUN = re.compile(r"\s{0,7}(\d{1,7}): ?")
 _FENCE = ("```", "~~~")
 
+_FIELD = re.compile(  # a field of JSON that was printed over several lines, as torchelastic's error file is
+    r"\s{0,40}\"(?:message|msg|err|error|exception|reason|details?)\"\s?: \"(?P<said>(?:[A-Za-z_]\w{0,60}\.){0,8}"
+    r"_?[A-Z]\w{0,60}(?:Error|Exception): .{1,4000}?)\"?\s?\}{0,3},?$"
+)
 _MESSAGES = ("log", "message", "msg", "MESSAGE")
 _STAMPS = ("time", "ts", "timestamp", "asctime", "@timestamp")
 _TALKING = frozenset({"info", "debug", "trace", "notice"})
@@ -146,6 +152,8 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
         if match.re is not _CONTAINER:  # a stamp differs from line to line; the layer without it is the process's
             stream.append(match[0].replace(found.get("stamp", "\n"), "").strip())
         rest = rest[match.end() :]
+    if '": "' in rest[:80] and (said := _FIELD.match(rest)):
+        rest = said["said"].partition("\\n")[0]
     name = " ".join(part for part in stream if part not in {"", "[]"})
     return Line(
         number, rest, name, _whole(found, "rank"), _whole(found, "local"), _whole(found, "pid"), found.get("node"),
@@ -162,6 +170,11 @@ def message_of(row: str) -> tuple[dict[str, str], str] | None:
         entry = msgspec.json.decode(row)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None
+    for _ in range(MAX_NESTED):
+        inner = _nested(entry) if isinstance(entry, dict) else None
+        if inner is None:
+            break
+        entry = inner
     if not isinstance(entry, dict) or str(entry.get("level", "")).lower() in _TALKING or is_row(entry):
         return None
     message = next((entry[key] for key in _MESSAGES if isinstance(entry.get(key), str)), None)
@@ -173,6 +186,12 @@ def message_of(row: str) -> tuple[dict[str, str], str] | None:
     if isinstance(rank, int) and 0 <= rank < 10_000_000:
         found["rank"] = str(rank)
     return found, str(message).rstrip("\r\n")
+
+
+def _nested(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the object that an object holds in the place of a message, or as all that it holds."""
+    values = [entry[key] for key in _MESSAGES if key in entry] or (list(entry.values()) if len(entry) == 1 else [])
+    return next((value for value in values if isinstance(value, dict)), None)
 
 
 def _layer(text: str) -> re.Match[str] | None:

@@ -8,12 +8,14 @@ are folded: an error that a loop prints is one event. Files and the logs that an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.job_log import found_events, log_marks, rl_steps
+from collectors.formats.job_log.escaped import lines_of
 from collectors.formats.job_log.found_events import FoundEvents
 from collectors.formats.job_log.job_lines import is_numbered, peel
 from collectors.formats.job_log.local_ranks import LocalRanks
@@ -142,7 +144,8 @@ class JobLog:
         if lost and line.stream in self.lost and has_number(line, step):
             self.lost_losses.end(line.stream)
         if words if line.stream in self.open else begins:
-            self.streams.take(line, words if trouble else ())
+            for each in lines_of(line.text) if trouble else (line.text,):
+                self.streams.take(replace(line, text=each), words if trouble else ())
 
     def take_stragglers(self, numbered: list[tuple[int, str]]) -> None:
         """Read the lines that report stragglers."""
@@ -169,7 +172,8 @@ class JobLog:
             or self.last_number - line.number > LAST_WORDS_LINES
         ):
             return
-        yield from ((line.stream, each) for each in alone(line))
+        said = "\n".join((line.text, *self.streams.last_message)) if line is self.streams.last_line else line.text
+        yield from ((line.stream, each) for each in alone(replace(line, text=said)))
 
     @property
     def full(self) -> bool:

@@ -45,7 +45,8 @@ _BETWEEN = (
 )
 """A letter between a loss and its value; a sentence that goes on from the one to another subject gives none."""
 _LOSS = re.compile(
-    r"(?i)(?:\b(?P<of>[a-z][\w-]{0,31}) )?\b(?P<whole>(?:train(?:ing)?|total|lm)[_/ ])?loss\b(?! ?scal)"
+    r"(?i)(?:\b(?P<of>[a-z][\w-]{0,31}) )?(?:\b|(?<![a-z\d_])(?P<part>[a-z][a-z\d]{0,20}(?:_[a-z\d]{1,20}){0,4})_)"
+    r"(?P<whole>(?:train(?:ing)?|total|lm)[_/ ])?loss\b(?! ?scal)"
     r"(?:"
     + _BETWEEN
     + r"{0,30}?(?:[\s:=|]|tensor\()(?P<none>nan|[-+]?inf)\b|[^\w\n]{0,6}(?:tensor\()?[-+]?\.?(?P<number>\d))"
@@ -53,6 +54,7 @@ _LOSS = re.compile(
 )
 """A loss and its value. A gradient norm that is none is no mark: fp16 training overflows now and then, and skips the step."""
 _WHOLE = frozenset({"", "nan", "inf", "train", "training", "total", "lm"})
+_OF_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "testing", "dev"})
 _MODE = re.compile(
     r"(?i)(?<![\w./-])(?:(?P<train>train|training)|val|valid|validation|eval|evaluation|evaluating|test|testing|dev)"
     r"(?![\w.-]|/(?!loss))"
@@ -253,12 +255,11 @@ def loss_is_number(text: str) -> bool | None:
 
     The loss of the whole model, or one without another word before it, counts before that of a part ("kl loss").
     """
-    if "Attempted loss scale" in text:  # DeepSpeed's scaler
-        return None
+    text = text.partition("Attempted loss scale")[0]  # DeepSpeed's scaler, whose line may follow a bar on one line
     of_part = None
     for found in _LOSS.finditer(text):
-        of = (found["of"] or "").lower()
-        if of == "if" or is_evaluation(text, found.end()):
+        of = (found["of"] or found["part"] or "").lower()
+        if of == "if" or of.split("_", 1)[0] in _OF_EVALUATION or is_evaluation(text, found.end()):
             continue
         is_number = found["number"] is not None
         if found["whole"] or of in _WHOLE:

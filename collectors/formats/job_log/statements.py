@@ -17,9 +17,12 @@ from collectors.formats.quotations import is_quoted
 from collectors.records import LogEvent
 
 STATED = "stated"
+REFUSED = "refused_"
+"""What the names of refusals begin with."""
 MARKERS = (
     "rror", "ERR", "ailed", "ailure", "atal", "FATAL", "FAILED", "CRIT", "SEVERE", "what():", "xception", "nable to", "annot",
     "panic", "bort", "ssertion", "ut of memory", "returned", "ould not", "STATUS", "RESULT", "Errno", "errno",
+    "mismatch for ", "(s) in state_dict", "xpected all ", "mat1 and mat2", "xpected scalar", "size of tensor a",
 )  # fmt: skip
 """A line with none of these states no error, unless a program says by its name what failed."""
 PROGRAMS = ("ssh: ", "curl: ", "mount", "docker: ")
@@ -138,6 +141,8 @@ def _states(text: str, found: Found) -> bool:
     """Whether what stands before an error makes the line a statement of it."""
     before = text[: found.start]
     is_text = text[found.start : found.end].lower() != found.name.lower()
+    if found.name.startswith(REFUSED):  # a sentence of its own
+        return not before.strip(" \t>-*") or before.endswith(": ")
     if _EXCEPTION.search(text):
         return True
     if found.name in PASSED_OVER:

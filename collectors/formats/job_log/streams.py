@@ -16,10 +16,11 @@ from collectors.formats.job_log.job_lines import STAMPED, Line
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.shapes import Blocks, without_endless_numbers
 from collectors.formats.job_log.traceback_events import event_of, is_cut_of, quoted_in
-from collectors.formats.job_log.tracebacks import HEADER, LAST_LINE, Assembler
+from collectors.formats.job_log.tracebacks import HEADER, Assembler, goes_on_in_message, last_line
 from collectors.formats.quotations import Quotes
 from collectors.records import LogEvent
 
+MAX_TAIL = 8  # lines of a message, counted from the exception's own
 MAX_STREAMS = 20_000  # of one file: tracebacks that are being printed at the same time
 Add = Callable[[str, Iterable[LogEvent]], None]
 
@@ -34,11 +35,12 @@ class _Stream:
     head: Line | None = None  # where the current traceback began
     spawned: int | None = None  # "-- Process 3 terminated": the next traceback is that process's
     quotes: Quotes = field(default_factory=Quotes)
+    tail: int = 0  # so many more lines may be of the message of an exception that stands alone
     quoted: bool = False  # the traceback that is being printed is a text that was read or written
 
     @property
     def is_open(self) -> bool:
-        return self.assembler.busy or self.launcher.busy or self.blocks.busy
+        return self.assembler.busy or self.launcher.busy or self.blocks.busy or self.tail > 0
 
 
 class Streams:
@@ -49,6 +51,7 @@ class Streams:
         self._streams: OrderedDict[str, _Stream] = OrderedDict()
         self.open: set[str] = set()  # inside a traceback or a launcher's summary: each of their lines counts
         self.last_line: Line | None = None  # the newest that may be the end of a cut traceback
+        self.last_message: list[str] = []  # the lines of its message below it
         self._stamped: str | None = None  # the stream of a traceback whose first line alone has a logger's stamp
         self.quotes_texts = False  # texts of a model were seen: a step ends one
 
@@ -109,9 +112,18 @@ class Streams:
             self._finished(line.stream, stream)
             return
         self._finished(line.stream, stream)
-        if LAST_LINE.match(line.text) and not is_cut_of(line, self.last_line):
-            self.last_line = line
+        if last_line(line.text) and not is_cut_of(line, self.last_line):
+            self.last_line, self.last_message, stream.tail = line, [], MAX_TAIL
+        elif stream.tail:
+            self._take_tail(line, stream)
         self._add(line.stream, log_marks.events_of(line))
+
+    def _take_tail(self, line: Line, stream: _Stream) -> None:
+        """Take a line below an exception as a part of its message, up to a blank or a stamped one."""
+        goes_on = self.last_line is not None and self.last_line.stream == line.stream and goes_on_in_message(line.text)
+        stream.tail = stream.tail - 1 if goes_on and not line.is_stamped else 0
+        if stream.tail:
+            self.last_message.append(line.text)
 
     def _pass_over(self, line: Line, stream: _Stream) -> None:
         """Read a quotation: as a part of the traceback that is being printed, or as the first line of one that is no event."""

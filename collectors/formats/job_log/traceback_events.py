@@ -13,7 +13,8 @@ from collectors.formats.job_log import log_marks, statements
 from collectors.formats.job_log.families import network, ray, schedulers, slurm
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event, events
-from collectors.formats.job_log.tracebacks import LAST_LINE, Traceback
+from collectors.formats.job_log.tracebacks import Traceback, last_line
+from collectors.formats.job_log.vocabularies import OF_SERVICES, outside
 from collectors.records import LogEvent
 
 OF_TITLE = "title"
@@ -22,6 +23,26 @@ _TITLE = re.compile(
     r"#{1,3} .{0,160}?(?P<said>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S.{8,400})"
 )
 _REPORTED = frozenset({"exit", "torchrun_failure", "closing_signal"})
+_OF_LAUNCHERS = re.compile(
+    r"/bin/(?:torchrun|accelerate|deepspeed|llamafactory-cli|lightning)$|torch/distributed/(?:run|launch|launcher/|elastic/)|"
+    r"accelerate/commands/|deepspeed/launcher/|<frozen runpy>|/runpy\.py$|/(?:click|typer|fire)/"
+)
+_CLIENTS = (  # libraries that ask services and stores which are no part of a job: by their files, or in an exception's full name
+    (
+        outside.NO_ANSWER_OF_STORE,
+        re.compile(
+            r"(?:^|/)(?:(?:aio)?botocore|boto3|s3fs|gcsfs|adlfs|ossfs|google[./]cloud[./]storage|azure[./]storage|minio|oss2)[./]"
+        ),
+    ),
+    (
+        outside.NO_ANSWER,
+        re.compile(
+            r"(?:^|/)(?:huggingface_hub|modelscope/hub|transformers/utils/hub|datasets/(?:utils|download|load)|wandb|mlflow|comet_ml|"
+            r"fsspec/implementations/http)[./_]"
+        ),
+    ),
+)
+_REPEATED = re.compile(r" \[repeated \d{1,6}x across cluster\].{0,80}")  # Ray
 QUOTED = (*network.SHAPES, *ray.SHAPES, *schedulers.SHAPES, *slurm.SHAPES)
 
 
@@ -44,10 +65,24 @@ def event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent:
         exception=traceback.exception or None,
         message=whole or None,
         frames=traceback.frames,
-        code=statements.code_of(f"{traceback.exception}: {whole}"),
+        code=_code_of(f"{traceback.exception}: {whole}", traceback.then_said, traceback.files),
         peer=log_marks.peer_of(whole),
         timeout_ms=log_marks.timeout_of(whole),
     )
+
+
+def _code_of(said: str, then_said: Sequence[str], files: Sequence[str]) -> str | None:
+    """Return the error that a chain names: what one of its exceptions says of a service, else the first one's.
+
+    ``files``: of its frames. They, or an exception's full name, show which library asked, and so what the other end is.
+    """
+    codes = [statements.code_of(each) for each in (said, *then_said)]
+    if named := next((code for code in codes if code and code.startswith(OF_SERVICES)), None):
+        return named
+    if any("/torch/distributed/" in file for file in files):
+        return codes[0]
+    asked = (*files, said, *then_said)
+    return next((name for name, library in _CLIENTS if any(map(library.search, asked))), codes[0])
 
 
 def quoted_in(traceback: LogEvent, head: Line) -> Iterator[LogEvent]:
@@ -61,13 +96,15 @@ def quoted_in(traceback: LogEvent, head: Line) -> Iterator[LogEvent]:
 
 def alone(line: Line) -> Iterator[LogEvent]:
     """Give the exception that a line is, if it is the last line of a traceback."""
-    if found := LAST_LINE.match(line.text):
-        yield event(line, "traceback", exception=found[1], message=found[2], code=statements.code_of(line.text))
+    text = _REPEATED.sub("", line.text)
+    if found := last_line(text.partition("\n")[0]):
+        said = "\n".join((found[2], *text.splitlines()[1:]))
+        yield event(line, "traceback", exception=found[1], message=said, code=_code_of(f"{found[1]}: {said}", (), ()))
 
 
 def is_cut_of(line: Line, before: Line | None) -> bool:
     """Whether a line is the beginning of an exception that an earlier line holds whole."""
-    here, there = LAST_LINE.match(line.text), LAST_LINE.match(before.text) if before else None
+    here, there = last_line(line.text), last_line(before.text) if before else None
     return (
         here is not None
         and there is not None
@@ -95,11 +132,15 @@ def may_stand(line: Line, found: Sequence[LogEvent]) -> bool:
         each.event == "traceback" and not each.exception for each in found
     )
     reported = all(
-        each.event in _REPORTED
-        and each.signal in {None, SIGTERM}
-        and each.exit_code in {None, 1}
-        and each.exception is None
-        and int(each.source) > line.number
+        each.event == "creation_failed"
+        or (
+            (
+                (each.event in _REPORTED and each.signal in {None, SIGTERM} and each.exit_code in {None, 1})
+                or (each.event == "traceback" and all(_OF_LAUNCHERS.search(frame.file) for frame in each.frames))
+            )
+            and each.exception is None
+            and int(each.source) > line.number
+        )
         for each in found
     )
     return not found or cut or reported

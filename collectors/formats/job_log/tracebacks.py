@@ -31,11 +31,22 @@ _QUALIFIED = re.compile(
 )
 """An exception by its full name: the last line of a traceback even where nothing of it was pasted before."""
 _OTHER_NAMES = r"(?:Read|Connect)?Timeout|TimeoutExpired|ServiceUnavailable|BrokenProcessPool|Again|NVMLError_\w{1,40}"
+_LEAD = (  # a reporter's or a program's few words; none that name a change, advice or a question
+    r"(?!(?i:fix|feat|docs?|chore|tests?|note|todo|tip|hint|question|faq|q|a|re|see|warn|warning|info|debug|example|expected|was|before|"
+    r"previously|raises?|handles?|what|why|how|when|if)\b)(?!\w{1,60}(?:Error|Exception)[:：])"
+    r"(?:[A-Za-z][\w ()/#-]{0,32}|[^\x00-\x7f]{2,24})"
+)
 _BEFORE = (  # a logger's words, a debugger's mark, cells of a table of results, or any words before a name with its module
-    r"(?:.{0,100}?\b(?:ERROR|CRITICAL|FATAL)\b.{0,80}?[:\]] |\[?[EF]\d{3,4} \d\d:.{1,80}?\] |\*{3} "
+    r"(?:.{0,100}?\b(?:ERROR|CRITICAL|FATAL)\b(?:.{0,80}?[:\]|-] ?| {1,4})|\[?[EF]\d{3,4} \d\d:.{1,80}?\] |\*{3} "
+    r"|\[[\d-]{8,10}[ T][\d:.,]{5,15}\](?:\[[\w.-]{1,80}\])?\[(?:ERROR|CRITICAL|FATAL)\] - "  # Hydra
+    r"|\d{4}-\d\d-\d\d [\d:.,]{5,15} \| (?:ERROR|CRITICAL) {1,4}\| [\w.<>]{1,80}:[\w.<>]{1,80}:\d{1,6} - "  # loguru
+    r"|.{0,300}?(?:it/s|s/it)[^\]]{0,80}\] ?"  # tqdm's bar
+    r"|.{0,200}?\b(?:msg|message|err|error|exception)=\""  # logfmt
+    r"|\[\w{1,20}\]: ?|.{0,60}?(?:->|=>|→) {1,2}|\.{3,9} ?"
+    r"|" + _LEAD + r"[:：] ?"
     r"|\|?(?:[^|]{1,120}\|\s){1,4}|.{1,400}?\s(?=(?:[a-z_]\w{0,60}\.){1,8}[A-Z]\w{0,60}(?:Error|Exception): ))?"
 )
-LAST_LINE = re.compile(
+_LAST_LINE = re.compile(
     r"\s{0,8}"
     + _BEFORE
     + r"(?!LustreError|LNetError)((?:[A-Za-z_]\w{0,60}\.){0,8}(?:_?[A-Z]\w{0,60}(?:Error|Exception)|Exception|"
@@ -44,7 +55,6 @@ LAST_LINE = re.compile(
     + _OTHER_NAMES
     + r")|socket\.(?:gaierror|timeout)|(?:zlib|cv2)\.error): (\S.{0,1000})$"
 )
-"""The last line of a traceback, where nothing else of it is left."""
 LAST_LINES = (
     "Error: ", "Exception: ", "Timeout: ", "TimeoutExpired: ", "ServiceUnavailable: ", "BrokenProcessPool: ", "BadGzipFile: ",
     "BadZipFile: ", "ArrowInvalid: ",
@@ -60,6 +70,8 @@ _BUILTIN = frozenset(
 )
 _RICH_FRAME = re.compile(r"[│|]\s+(\S{1,500}):(\d{1,9}) in (.{1,120}?)\s*[│|]?$")
 _RICH_RULES = ("╭", "╰", "│", "┏", "┗")
+_NOTEBOOK = re.compile(r"\s{0,4}([A-Z]\w{2,60}(?:Error|Exception|Interrupt))\s{2,80}")
+"""What IPython writes before the header of a traceback."""
 _CHAINS = {
     "During handling of the above exception, another exception occurred": "during handling",
     "The above exception was the direct cause of the following exception": "caused",
@@ -73,6 +85,16 @@ _ENDS_MESSAGE = re.compile(
 )
 
 
+def last_line(text: str) -> re.Match[str] | None:
+    """Return the exception that a line is, as the last line of a traceback of which nothing else is left."""
+    return _LAST_LINE.match(text) if any(end in text for end in LAST_LINES) else None
+
+
+def goes_on_in_message(text: str) -> bool:
+    """Whether a line below an exception's may be of its message: it is not blank, stamped, or of another traceback."""
+    return bool(text.strip()) and not _ENDS_MESSAGE.match(text) and HEADER not in text and not _FRAME.match(text)
+
+
 @dataclass(slots=True)
 class Traceback:
     """One exception as it was printed. ``then`` names what followed it in the chain; ``link``: how, "" for no chain."""
@@ -83,6 +105,8 @@ class Traceback:
     message: str = ""
     frames: tuple[Frame, ...] = ()
     then: list[str] = field(default_factory=list)
+    then_said: list[str] = field(default_factory=list)  # with their messages
+    files: tuple[str, ...] = ()  # of the frames of all of them
     link: str = ""
 
 
@@ -101,6 +125,7 @@ class Assembler:
     def __init__(self) -> None:
         self._state = "idle"
         self._margin = ""
+        self._hint = ""  # the exception's name in IPython's header, above its frames
         self._is_cut = False  # no header was seen: only the name of an exception makes it a traceback
         self._blocks: list[Traceback] = []
         self._links: list[str] = []
@@ -128,12 +153,16 @@ class Assembler:
         """End what is being printed: the file ended, or another kind of line began."""
         if self._state == "frames" and self._frames and self._blocks:
             self._blocks[-1].frames = tuple(reversed(self._frames[-MAX_FRAMES:]))
+        if self._state == "frames" and self._hint:
+            self._blocks[-1].exception = self._hint
         elif self._state == "message":
             self._end_message()
         whole = [block for block in self._blocks if block.exception or (block.frames and not self._is_cut)]
         if whole:
             root = whole[0]
             root.then = [block.exception for block in whole[1:] if block.exception]
+            root.files = tuple(frame.file for block in whole for frame in block.frames)
+            root.then_said = [f"{block.exception}: {block.message}" for block in whole[1:] if block.exception]
             root.link = self._links[-1] if root.then and self._links else ""
             self.finished.append(root)
         self._blocks, self._links, self._frames, self._message, self._state = [], [], [], [], "idle"
@@ -142,7 +171,10 @@ class Assembler:
         chained = self._state == "gap" and len(self._links) == len(self._blocks) > 0
         if not chained or len(self._blocks) >= MAX_CHAIN:
             self.close()
-        self._begin(number, at, re.sub(r"\d", "0", text[: text.index(HEADER)]))
+        before = text[: text.index(HEADER)]
+        named = _NOTEBOOK.fullmatch(before)
+        self._begin(number, at, "" if named else re.sub(r"\d", "0", before))
+        self._hint = named[1] if named else ""
 
     def _starts_cut(self, number: int, text: str, at: float | None) -> bool:
         """Begin with a traceback whose header was cut off: at a frame, or at its last line, the exception by its full name."""
@@ -153,7 +185,7 @@ class Assembler:
         return True
 
     def _begin(self, number: int, at: float | None, margin: str) -> None:
-        self._margin, self._is_cut = margin, False
+        self._margin, self._is_cut, self._hint = margin, False, ""
         self._blocks.append(Traceback(number, at))
         self._frames, self._message, self._count, self._state = [], [], 0, "frames"
 
@@ -185,7 +217,7 @@ class Assembler:
             self.close()
             return True
         if found is None or not (_CUT_NAMES if self._is_cut else _NAMES).match(found[1]):
-            if self._frames and not self._is_cut and self._count < MAX_BLOCK_LINES:
+            if (self._frames or self._hint) and not self._is_cut and self._count < MAX_BLOCK_LINES:
                 return True  # a line of source that spilled: f-strings and heredocs do
             self.close()
             return False

@@ -39,15 +39,14 @@ def found(*records: Record) -> list[Finding]:
 
 
 def test_a_loss_that_is_no_number_is_told_from_its_first_step() -> None:
-    """Step 3 is the first, whatever follows; nobody is suspected, and what would decide is said."""
+    """Step 3 is the first, whatever follows; no rank is suspected, the code weakly, and what would decide is said."""
     (finding,) = found(steps([2.0, 1.9, nan, nan]))
-    assert (finding.symptom, finding.fault_class, finding.suspects, finding.onset) == (
-        "numeric", "not_a_number", (), AT + 2,
-    )  # fmt: skip
+    assert (finding.symptom, finding.fault_class, finding.onset) == ("numeric", "not_a_number", AT + 2)
+    assert [(suspect.kind, suspect.ranks) for suspect in finding.suspects] == [("code", ())]
     assert numbers_in(finding.evidence[0].text) == [3]
     judged = verdict([steps([2.0, 1.9, nan, nan])])
-    assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "unknown", True, "none")
-    assert any("before the reduction" in missing.what for missing in judged.missing)
+    assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "code", False, "none")
+    assert any("before the reduction" in missing for missing in finding.missing)
 
 
 def test_ranks_that_disagree_at_the_first_step_are_told() -> None:

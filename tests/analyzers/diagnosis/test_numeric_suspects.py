@@ -64,7 +64,7 @@ def test_all_that_break_at_once_are_the_code_or_the_data() -> None:
 @pytest.mark.parametrize(
     "records",
     [
-        [steps([*SOUND, nan, nan])],
+        [steps([*SOUND, nan, nan], 0)],
         job({0: 42, 1: 42, 3: 42}),
         [steps([2.0] * 42 + [nan] * 4, 3), *(steps([0.0] * 46, rank) for rank in range(3))],
         [steps([2.0] * 42 + [nan] * 4, 3), *(steps([2.0] * 41, rank) for rank in range(3))],
@@ -75,6 +75,13 @@ def test_where_the_first_is_not_visible_nobody_is_named(records: list[Record]) -
     """A reduction, a stage that has no loss, and a log that is cut show no origin."""
     judged = verdict(records, None)
     assert (judged.symptom, judged.culprits, judged.action.kind) == ("numeric", (), "none")
+
+
+def test_a_value_of_the_whole_job_is_the_code_s_or_the_data_s_first() -> None:
+    """It shows no rank; no machine is named or tested for it, and the action is none."""
+    judged = verdict([steps([*SOUND, nan, nan])], None)
+    assert (judged.symptom, judged.cause, judged.action.kind) == ("numeric", "code", "none")
+    assert [(culprit.kind, culprit.ranks) for culprit in judged.culprits] == [("code", ())]
 
 
 def test_a_local_gradient_norm_names_its_rank() -> None:
@@ -208,9 +215,9 @@ def test_a_job_that_runs_on_nan_is_no_hang_where_all_load_data() -> None:
     losses = steps([*SOUND, nan, nan])
     assert verdict([*dumps, *stacks]).symptom != "numeric"
     judged = verdict([*dumps, *stacks, losses])
-    assert (judged.symptom, judged.culprits, judged.action.kind) == ("numeric", (), "none")
+    assert (judged.symptom, named(judged), judged.cause, judged.action.kind) == ("numeric", [], "code", "none")
     one_round = verdict([*stacks, losses])
-    assert (one_round.symptom, one_round.culprits) == ("numeric", ())
+    assert (one_round.symptom, named(one_round)) == ("numeric", [])
     others = [replace(one, threads=(Thread(frames=REDUCE, main=True),)) for one in stacks[1:]]
     assert verdict([stacks[0], *others, losses]).symptom == "numeric"
     assert verdict([stacks[0], *others]).symptom == "hang"

@@ -83,12 +83,14 @@ LAYOUTS = {"megatron": megatron, "torchtitan": titan, "transformers": transforme
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_loss_that_becomes_nan_is_a_numeric_verdict_that_names_nobody(layout: str) -> None:
-    """From step 31 on the loss is NaN: that step is named, no machine is, and the line is cited."""
+    """From step 31 on the loss is NaN: that step is named; of a job's whole loss the code weakly, of one rank's nobody."""
     text = "".join(LAYOUTS[layout](step, *(["nan", "nan"] if step > 30 else [])) for step in range(1, 36))
 
     judged = verdict(read(text))
 
-    assert (judged.symptom, judged.cause, judged.culprits) == ("numeric", "unknown", ())
+    of_rank = layout == "plain"
+    assert (judged.symptom, judged.cause, judged.action.kind) == ("numeric", "unknown" if of_rank else "code", "none")
+    assert [(culprit.kind, culprit.ranks) for culprit in judged.culprits] == ([] if of_rank else [("code", ())])
     assert judged.first_symptom is not None
     assert numbers_in(judged.first_symptom.text) == [31]
 
@@ -305,7 +307,7 @@ def test_a_line_without_a_step_whose_loss_is_nan_is_an_event(log: str, line: int
     (found,) = [record for record in records if isinstance(record, LogEvent)]
     assert (found.event, found.source) == ("nan", f"train.log:{line}")
     judged = verdict(records)
-    assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "unknown", True, "none")
+    assert (judged.symptom, judged.cause, judged.abstained, judged.action.kind) == ("numeric", "code", False, "none")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ STATED = (
     ("fatal: resolve head-0: Temporary failure in name resolution", "EAI_AGAIN"),
     ("ERROR fetch shard 3: <Error><Code>SlowDown</Code><Message>", "SlowDown"),
     ("ERROR gemm: cuda: peer access is not supported between these two devices", "cudaErrorPeerAccessUnsupported"),
-    ("ssh: connect to host gpu-n2 port 22: Connection refused", "ECONNREFUSED"),
+    ("ssh: connect to gpu-n2 by its second address: Connection refused", "ECONNREFUSED"),
     ("ERROR hub: HTTP Error 503 thrown for https://hub.example.org/w", "HTTP_SERVICE_NOT_AVAILABLE"),
     ("store.cc:88] Curl returned error code 7", "CURLE_COULDNT_CONNECT"),
 )  # fmt: skip

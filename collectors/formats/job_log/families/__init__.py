@@ -29,6 +29,7 @@ SHAPES = (
 )
 BLOCKS = (
     *pytorch.BLOCKS,
+    *programs.BLOCKS,
     *schedulers.BLOCKS,
     *slurm.BLOCKS,
     *nodes.BLOCKS,

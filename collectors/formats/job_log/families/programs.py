@@ -5,13 +5,16 @@ Formats: CPython's ``main.c`` and ``runpy``, argparse, bash and dash, glibc's ``
 
 from __future__ import annotations
 
-from collectors.formats.job_log.shapes import shape
+import re
+
+from collectors.formats.job_log.shapes import Block, shape
 
 _FILES = (  # strerror(3) of what a file system answers
     "Stale file handle", "Input/output error", "No space left on device", "Disk quota exceeded",
     "Transport endpoint is not connected", "Read-only file system",
 )  # fmt: skip
 _PYTHON = r"^[#>\s]{0,4}\S{0,200}python[\d.]{0,6}: "
+_TERMINATED = r"terminate called after throwing an instance of '(?:\w{1,60}::){0,8}(?P<exception>\w{1,80})[^']{0,200}'"
 
 SHAPES = (
     shape(
@@ -185,10 +188,58 @@ SHAPES = (
         )
         for word in (": error: unrecognized arg", ": error: the following arg", ": error: argument ")
     ),
+    shape(  # in one line, as a paste may have it
+        "terminate called after",
+        _TERMINATED + r"\s{1,8}what\(\): {1,3}(?P<message>\S.{0,900})",
+        "traceback",
+    ),
+    shape(  # the launcher's way to a node
+        "ssh: connect to host ",
+        r"^ssh: connect to host (?P<message>\S{1,200} port \d{1,5}: Connection refused)",
+        "traceback",
+        exception="SshRefused",
+    ),
+    *(  # Paddle's handler of signals (platform/init.cc)
+        shape(
+            word, rf"^FatalError: .{{0,60}}?{word}\W{{0,3}} is detected by the operating system", "exit", signal=number
+        )
+        for word, number in (
+            ("Segmentation fault", 11),
+            ("Illegal instruction", 4),
+            ("Erroneous arithmetic operation", 8),
+            ("Process abort signal", 6),
+            ("Access to an undefined portion of a memory object", 7),
+            ("Termination signal", 15),
+        )
+    ),
+    shape(
+        "ABORT!!! Out of all",
+        r"ABORT!!! Out of all \d{1,6} trainers, the trainer process with rank=\[(?P<rank>\d{1,6})\] was aborted",
+        "exit",
+        first=True,
+    ),
     shape(
         "terminate called after",
         r"(?P<message>terminate called after throwing an instance of 'std::bad_alloc')",
         "traceback",
         exception="MemoryError",
+    ),
+)
+BLOCKS = (
+    Block(  # libstdc++'s last words: the exception that no handler took, and its message
+        "terminate called after",
+        re.compile(_TERMINATED + r"\s*$"),
+        (re.compile(r"\s{0,8}what\(\): {1,3}(?P<message>\S.{0,900})"),),
+        "traceback",
+        closes="first",
+        within_lines=2,
+    ),
+    Block(  # debugpy, which prints the message below the exception's name and above the frames
+        "Exception has occurred: ",
+        re.compile(r"Exception has occurred: (?P<exception>[A-Z]\w{1,60})\b"),
+        (re.compile(r"(?P<message>(?!\s*File \")\S.{3,900})"),),
+        "traceback",
+        closes="first",
+        within_lines=2,
     ),
 )

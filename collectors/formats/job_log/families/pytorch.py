@@ -32,6 +32,13 @@ SHAPES = (
         "traceback",
         exception="Check failed",
     ),
+    shape(  # dmlc's logging (MXNet, XGBoost, TVM), and glog's where its stamp was left out
+        "Check failed: ",
+        r"^(?:\[\d\d:\d\d:\d\d\] )?(?:[\w./-]{1,200}:\d{1,6}: \[\d\d:\d\d:\d\d\] )?[\w./-]{1,200}\.(?:cc|cpp|cu|h|hpp|cuh):"
+        r"\d{1,6}[\]:]:? {1,4}Check failed: (?P<message>.{1,400})",
+        "traceback",
+        exception="Check failed",
+    ),
     shape(
         "OutOfResources: ",
         r"(?:^|errors\.)OutOfResources: (?P<message>out of resource: .{1,200})",

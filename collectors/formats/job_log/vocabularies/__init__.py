@@ -19,18 +19,22 @@ from collectors.formats.job_log.vocabularies import (
     errnos,
     files,
     libraries,
+    outside,
+    refusals,
     runtimes,
     services,
 )
 
 MAX_CHARACTERS = 4096
+OF_SERVICES = ("HTTP_", "CURLE_", "SERVICE_", "STORE_")
+"""What the names of answers and failures of services begin with that are no part of a job."""
 _WORD = re.compile(r"[A-Za-z_]\w{0,80}")
 _NAMED_AS_CUDA = re.compile(r"(?:hip|musa|mc|tops)(Error[A-Z]\w*)")
 _OF_XLA = re.compile(r"HIP_ERROR_([A-Z][a-z]\w*)")
 _NUMBER = re.compile(r"\d+")
 _OF_LIBFABRIC = re.compile(r"FI_(E[A-Z]+)")
 _BEFORE = re.compile(
-    r"(?:^|[:=()\[\]>,;]|\b(?:[Ee]rror|[Ee]rrno|failed|failure|status|result|code|with|is|got|returned|"
+    r"(?:^\s{0,24}|[:=()\[\]>,;]| -|\b(?:[Ee]rror|[Ee]rrno|failed|failure|status|result|code|with|is|got|returned|"
     r"CUDA|HIP|NPU|XPU|HPU|MUSA|MLU|TPU)(?: \d{1,4})?)"
     r"\s{0,3}[\"'`(]?(?:an? |the )?$"
 )
@@ -107,12 +111,14 @@ VOCABULARIES = (
     Vocabulary(
         services.OBJECT_STORES,
         are_words=re.compile(
-            r"(?:<Code>|[Ee]rror ?[Cc]ode[\"': =]{1,4}|Code: |An error occurred \(|S3Error: |S3 error: ?)$"
+            r"(?:<Code>|[Ee]rror ?[Cc]ode[\"': =]{1,4}|Code: |An error occurred \(|S3Error: |S3 error: ?|AWS Error )$"
         ),
     ),
+    Vocabulary(services.ENDPOINTS),
     Vocabulary(answers.HTTP, by_number=answers.HTTP_AT),
     Vocabulary(answers.CURL, by_number=answers.CURL_AT),
     Vocabulary(files.DAMAGED),
+    Vocabulary(refusals.REFUSED),
     Vocabulary(errnos.ERRNOS),
 )
 
@@ -146,7 +152,8 @@ def _numbered() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
 
 def names() -> frozenset[str]:
     """Return what the rows are called by."""
-    return frozenset(entry.name for entries in _index().values() for entry in entries)
+    of_outside = (outside.NOT_REACHED, outside.NO_ANSWER, outside.NO_ANSWER_OF_STORE)
+    return frozenset((*of_outside, *(entry.name for entries in _index().values() for entry in entries)))
 
 
 def holds_any(text: str) -> bool:
@@ -157,12 +164,15 @@ def holds_any(text: str) -> bool:
         for entry in index.get(_plain(word[0]).lower(), ()):
             if entry.is_name or lowered.startswith(_NUMBER.sub("0", entry.phrase), word.start()):
                 return True
-    return any(pattern.search(text) for pattern, _ in _numbered())
+    return outside.may_name(text) or any(pattern.search(text) for pattern, _ in _numbered())
 
 
 def find(text: str) -> Iterator[Found]:
     """Yield the errors that a line names, each at its place."""
     text = text[:MAX_CHARACTERS]
+    if unreached := outside.unreached(text):
+        yield Found(outside.NOT_REACHED, *unreached)  # what a connection to it failed with says less
+        return
     index, lowered, end = _index(), text.lower(), 0
     for word in _WORD.finditer(text):
         if word.start() < end:

@@ -2,6 +2,7 @@
 
 Sources: IANA's registry of HTTP status codes (RFC 9110, 6585), ``curl/curl.h`` of libcurl 8.11. An answer of the job's own
 servers is left out: a private address, or a host without a domain. Such a server is a process of the job.
+Forms: requests, httpx, aiohttp, Rust's reqwest, clients of OpenAI's interface, ``google.api_core``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ _FROM_OUTSIDE = (
 # huggingface_hub's "thrown while requesting" is of a request that it asks again.
 HTTP_AT = re.compile(
     _FROM_OUTSIDE + r"(?:\bHTTP(?:/\d(?:\.\d)?)?[ _-](?:[Ee]rror|[Ss]tatus)(?: code)?(?: of| is)?[ :=(\"']{1,3}|"
-    r"\b[Ss]tatus[ _]?[Cc]ode(?: of| is)?[ :=(\"']{1,3}|\bHTTP(?:Status)?Error: |: (?=\d{1,3} (?:Client|Server) Error\b))"
+    r"\b[Ss]tatus[ _]?[Cc]ode(?: of| is)?[ :=(\"']{1,3}|\bHTTP(?:Status)?Error: |: (?=\d{1,3} (?:Client|Server) Error\b)|"
+    r"\b(?:[Cc]lient|[Ss]erver) error '(?=\d{3} )|\bHTTP status (?:client|server) error \((?=\d{3} )|\bError code: (?=\d{3} - )|"
+    r"\w: (?=\d{3}, message=)|: (?=\d{3} (?:GET|POST|PUT|HEAD|DELETE|PATCH) https?://))"
     r"(\d{1,3})\b(?! thrown while)(?=[ )\]:,.\"']|$)"
 )
 
