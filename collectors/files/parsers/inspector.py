@@ -10,7 +10,7 @@ from collectors.formats.nccl.inspector_jsonl import Marker, gather, thinned
 from collectors.records import block
 
 
-def parse(data: bytes, most: int, marker: Any) -> tuple[bytes, list[tuple[str, str]], Any]:
+def parse(data: bytes, most: int, marker: Any = None) -> tuple[bytes, list[tuple[str, str]], Any]:
     """Return a block of the operations, about ``most`` of them, what was not read and why, and the newest marker.
 
     ``marker``: what the lines before these gave; None: there are none, or they were left out.
