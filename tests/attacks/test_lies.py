@@ -35,6 +35,7 @@ SAMPLE = [
     ("a_numbered_rollout_was_killed", "bound", "exception"),
     ("in_a_dead_ranks_place", "unbound", "killed"),
     ("named_by_a_detector", "user", "healthy"),
+    ("its_processor_time_grew", "bound", "slower"),
 ]
 
 
@@ -59,6 +60,8 @@ INSIDE = [
     ("of_another_role", "insider", "sigstop"),
     ("ras_dead_host", "insider", "killed"),
     ("named_by_a_detector", "insider", "healthy"),
+    ("trainers_wait_for_it", "insider", "healthy"),
+    ("it_is_behind", "insider", "sigstop"),
 ]
 
 

@@ -42,12 +42,14 @@ class Peers:
                 self._here[model, gpu.read.node].append(gpu)
 
     def of(self, gpu: Subject) -> list[Subject]:
-        """Return a GPU's peers, itself left out; of very many some."""
+        """Return a GPU's peers, itself left out; of very many some. One other node's word alone makes no peers."""
         model = gpu.read.model
         here = [one for one in self._here.get((model, gpu.read.node), ()) if one is not gpu]
         if len(here) >= FEWEST_PEERS:
             return here
-        return [one for one in self._all.get(model, [])[: MOST_PEERS + 1] if one is not gpu]
+        found = [one for one in self._all.get(model, [])[: MOST_PEERS + 1] if one is not gpu]
+        others = {one.read.node for one in found} - {gpu.read.node}
+        return here if gpu.read.received and len(others) == 1 else found
 
 
 def sort_out(found: Sequence[Sign], measured: Callable[[str], Sequence[Subject]]) -> Apart:

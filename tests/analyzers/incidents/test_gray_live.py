@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -15,15 +17,16 @@ from tests.support.watched_jobs import START, WatchedJob
 BEGAN = 1_200.0
 
 
-def verdicts(change: Change, times: float = 1.4) -> list[Verdict]:
-    """Return the verdicts on a job whose steps become longer, with readings of eight GPUs a node each ten seconds."""
+def verdicts(change: Change, times: float = 1.4, gpus: tuple[int, int] = (8, 8)) -> list[Verdict]:
+    """Return the verdicts on a job whose steps become longer, with readings of each node's GPUs each ten seconds."""
     job = WatchedJob(law=lambda step, noise: noise.uniform(0.98, 1.02) * (times if step > BEGAN else 1.0))
-    fleet, healthy = GrayFleet(reports=1, change=change, names=("n0", "n1")), GrayFleet(reports=1, names=("n0", "n1"))
+    fleets = [GrayFleet(reports=1, change=change, names=("n0", "n1"), gpus=count) for count in gpus]
+    healthy = [replace(fleet, change=nothing) for fleet in fleets]
     given = []
     for batch in job.batches(0.0, BEGAN + 600.0):
         at, node = batch.received_at - START, int(batch.node[1:])
-        read = (fleet if at > BEGAN else healthy).samples(node, batch.received_at - 1.0)
-        records = (*batch.records, *read, *(fleet.devices(node) if at < 30.0 else ()))
+        read = (fleets if at > BEGAN else healthy)[node].samples(node, batch.received_at - 1.0)
+        records = (*batch.records, *read, *(fleets[node].devices(node) if at < 30.0 else ()))
         given.append(
             msgspec.structs.replace(
                 batch, records=tuple(msgspec.structs.replace(one, node=batch.node) for one in records)
@@ -51,6 +54,14 @@ def test_what_all_gpus_show_names_none(change: Change) -> None:
 
     assert found
     assert all(one.culprits == () and one.action.kind == "none" for one in found)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_one_node_is_no_measure_of_another(count: int) -> None:
+    """A node that invents sixteen GPUs with higher clocks has those of the job's other node, which has few, not named."""
+    slower: Change = lambda node, _gpu, _report: {"clock": 1400, "power": 300.0} if node == 1 else {}  # noqa: E731
+    for verdict in verdicts(slower, gpus=(16, count)):
+        assert named(verdict) == []
 
 
 def test_it_opens_nothing_by_itself() -> None:
