@@ -303,7 +303,8 @@ def _is_unnamed(group: Sequence[Failure], row: Mapping[str, Any]) -> bool:
     known = any(failure.rank is not None or failure.node or failure.local for failure in group)
     known = known or is_stated(failure.event for failure in group)
     said = " ".join(f"{one.event.message} {one.event.text}" for one in group if one.event).lower()
-    return not known and any(word in said for word in row.get("words", ("",)))
+    excluded = any(word in said for word in row.get("unless", ()))
+    return not known and not excluded and any(word in said for word in row.get("words", ("",)))
 
 
 def _others_lost_a_peer(scene: Scene, group: Sequence[Failure]) -> bool:

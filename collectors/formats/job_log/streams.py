@@ -15,7 +15,7 @@ from collectors.formats.job_log import families, log_marks
 from collectors.formats.job_log.job_lines import STAMPED, Line
 from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.shapes import Blocks, without_endless_numbers
-from collectors.formats.job_log.traceback_events import event_of, is_cut_of, quoted_in
+from collectors.formats.job_log.traceback_events import event_of, is_cut_of, names_service, quoted_in
 from collectors.formats.job_log.tracebacks import HEADER, Assembler, goes_on_in_message, last_line
 from collectors.formats.quotations import Quotes
 from collectors.records import LogEvent
@@ -112,11 +112,17 @@ class Streams:
             self._finished(line.stream, stream)
             return
         self._finished(line.stream, stream)
-        if last_line(line.text) and not is_cut_of(line, self.last_line):
+        if last_line(line.text) and not is_cut_of(line, self.last_line) and not self._only_wraps(line):
             self.last_line, self.last_message, stream.tail = line, [], MAX_TAIL
         elif stream.tail:
             self._take_tail(line, stream)
         self._add(line.stream, log_marks.events_of(line))
+
+    def _only_wraps(self, line: Line) -> bool:
+        """Whether an exception closely follows one that names a service, which is the first cause then."""
+        first = self.last_line
+        near = first is not None and first.stream == line.stream and line.number - first.number <= MAX_TAIL
+        return near and first is not None and names_service(first)
 
     def _take_tail(self, line: Line, stream: _Stream) -> None:
         """Take a line below an exception as a part of its message, up to a blank or a stamped one."""

@@ -42,6 +42,7 @@ _CLIENTS = (  # libraries that ask services and stores which are no part of a jo
         ),
     ),
 )
+_RANK = re.compile(r"Rank (\d{1,7}): ")  # Megatron's checks; in brackets it may be the rank inside a group
 _REPEATED = re.compile(r" \[repeated \d{1,6}x across cluster\].{0,80}")  # Ray
 QUOTED = (*network.SHAPES, *ray.SHAPES, *schedulers.SHAPES, *slurm.SHAPES)
 
@@ -60,7 +61,7 @@ def event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent:
         Line(traceback.line, "", head.stream, head.rank, head.local_rank, head.pid, head.node, head.task),
         "traceback",
         at=traceback.at,
-        rank=head.rank if head.rank is not None else spawned,
+        rank=_rank_of(head, spawned, whole),
         text=shown,
         exception=traceback.exception or None,
         message=whole or None,
@@ -69,6 +70,20 @@ def event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent:
         peer=log_marks.peer_of(whole),
         timeout_ms=log_marks.timeout_of(whole),
     )
+
+
+def _rank_of(line: Line, spawned: int | None, message: str) -> int | None:
+    """Return the rank of an exception: by its line's prefix, its launcher's word, or the beginning of its message."""
+    known = line.rank if line.rank is not None else spawned
+    named = _RANK.match(message) if known is None else None
+    return int(named[1]) if named else known
+
+
+def names_service(line: Line) -> bool:
+    """Whether the exception that a line is names a service outside of the job, or a store, as what failed."""
+    found = last_line(line.text)
+    code = _code_of(f"{found[1]}: {found[2]}", (), ()) if found else None
+    return code is not None and code.startswith(OF_SERVICES)
 
 
 def _code_of(said: str, then_said: Sequence[str], files: Sequence[str]) -> str | None:
@@ -99,7 +114,14 @@ def alone(line: Line) -> Iterator[LogEvent]:
     text = _REPEATED.sub("", line.text)
     if found := last_line(text.partition("\n")[0]):
         said = "\n".join((found[2], *text.splitlines()[1:]))
-        yield event(line, "traceback", exception=found[1], message=said, code=_code_of(f"{found[1]}: {said}", (), ()))
+        yield event(
+            line,
+            "traceback",
+            rank=_rank_of(line, None, said),
+            exception=found[1],
+            message=said,
+            code=_code_of(f"{found[1]}: {said}", (), ()),
+        )
 
 
 def is_cut_of(line: Line, before: Line | None) -> bool:

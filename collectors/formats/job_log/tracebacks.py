@@ -42,7 +42,7 @@ _BEFORE = (  # a logger's words, a debugger's mark, cells of a table of results,
     r"|\d{4}-\d\d-\d\d [\d:.,]{5,15} \| (?:ERROR|CRITICAL) {1,4}\| [\w.<>]{1,80}:[\w.<>]{1,80}:\d{1,6} - "  # loguru
     r"|.{0,300}?(?:it/s|s/it)[^\]]{0,80}\] ?"  # tqdm's bar
     r"|.{0,200}?\b(?:msg|message|err|error|exception)=\""  # logfmt
-    r"|\[\w{1,20}\]: ?|.{0,60}?(?:->|=>|→) {1,2}|\.{3,9} ?"
+    r"|\[(?=[A-Z])|\[\w{1,20}\]: ?|.{0,60}?(?:->|=>|→) {1,2}|\.{3,9} ?"
     r"|" + _LEAD + r"[:：] ?"
     r"|\|?(?:[^|]{1,120}\|\s){1,4}|.{1,400}?\s(?=(?:[a-z_]\w{0,60}\.){1,8}[A-Z]\w{0,60}(?:Error|Exception): ))?"
 )
