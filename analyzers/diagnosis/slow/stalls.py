@@ -1,7 +1,7 @@
 """When a worker runs nothing that a trace has, before its next computation: its host stalls, or does what is not recorded.
 
 It counts only where the trace has communication, for otherwise a gap is a wait for peers; and only in steps of which the worker
-lost no row. What garbage collection, checkpoints and data loaders take is part of a stall, and gives it a name.
+lost no row, before a step only where it lost none of the step before. What garbage collection, checkpoints and data loaders take is part of a stall, and gives it a name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def before_each(table: OpTable, computes: Mask) -> Floats:
     rows = np.flatnonzero(covers)
     place = table.worker[rows] * len(table.steps) + table.step[rows]
     gaps = _gaps(table.started[rows], table.started[rows] + table.seconds[rows], place)
-    gaps[_first_of(place)] = _between_steps(table, rows, place)
+    whole = _whole(table, rows, place)
+    gaps[_first_of(place)] = _between_steps(table, rows, place, whole)
     total = np.cumsum(gaps)
     own = computes[rows]
     before = np.diff(total[own], prepend=0.0)
@@ -34,7 +35,7 @@ def before_each(table: OpTable, computes: Mask) -> Floats:
     first = last_before == np.arange(len(before))
     begin = np.searchsorted(place, place[own][first])
     before[first] = total[own][first] - total[begin] + gaps[begin]
-    found = np.where(_whole(table, rows, place)[own], before, 0.0)
+    found = np.where(whole[own], before, 0.0)
     return np.where(_before_most(found, table.seconds[computes], place[own]), 0.0, found)
 
 
@@ -61,8 +62,8 @@ def _gaps(started: Floats, ended: Floats, place: Ints) -> Floats:
     return gaps
 
 
-def _between_steps(table: OpTable, rows: Ints, place: Ints) -> Floats:
-    """Return how long after the step before it each worker's step began, where the trace has that step.
+def _between_steps(table: OpTable, rows: Ints, place: Ints, whole: Mask) -> Floats:
+    """Return how long after the step before it each worker's step began, where the trace has all of that step.
 
     What every worker of a stage has between its steps is no stall: they may wait for what the trace does not have.
     """
@@ -71,7 +72,7 @@ def _between_steps(table: OpTable, rows: Ints, place: Ints) -> Floats:
     follows = np.diff(place[begins], prepend=-2) == 1
     follows &= np.diff(table.steps, prepend=-2)[table.step[rows][begins]] == 1
     gap = table.started[rows][begins] - np.append(0.0, ended[:-1])
-    known = follows & (gap >= 0)
+    known = follows & (gap >= 0) & np.append(False, whole[begins][:-1])
     worker = table.worker[rows][begins]
     usual = grouped_median(gap[known], worker[known], len(table.workers))
     stage = np.array([one.pp for one in table.workers])
@@ -80,12 +81,16 @@ def _between_steps(table: OpTable, rows: Ints, place: Ints) -> Floats:
 
 
 def _whole(table: OpTable, rows: Ints, place: Ints) -> Mask:
-    """Mark the operations of steps of which the worker has as many as it usually has."""
+    """Mark the operations of steps of which the worker has as many as it usually has, and as the others of its stage have."""
     step = numbered(place)[1]
     counts = np.bincount(step)
     each = grouped_median(counts[step].astype(np.float64), table.worker[rows], len(table.workers))
     most = np.zeros(len(table.workers))
     np.maximum.at(most, table.worker[rows], counts[step].astype(np.float64))
+    stage = np.array([one.pp for one in table.workers])
+    for one in np.unique(stage[(stage >= 0) & (most > 0)]).tolist():
+        members = (stage == one) & (most > 0)
+        most[members] = np.maximum(most[members], np.median(most[members]))
     whole: Mask = (counts[step] >= each[table.worker[rows]]) & (each >= 0.99 * most)[table.worker[rows]]
     return whole
 

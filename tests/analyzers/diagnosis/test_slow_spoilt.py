@@ -83,3 +83,12 @@ def test_what_it_costs_is_in_the_report() -> None:
     assert "(T / T_ideal)" in costs
     for kind in ("forward-compute", "by that of one stage", "the split into stages", "uneven microbatches", "links"):
         assert kind in costs
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_rows_that_were_lost_are_no_stalls(seed: int) -> None:
+    """A step's last operation is missing, and the gap before the next step is no host that lets its device wait."""
+    table = simulated(OpJob(stages=4, replicas=32, microbatches=4, steps=6, seed=seed))
+    kept = np.random.default_rng(seed).random(len(table)) >= 0.05
+
+    assert classes(table.kept(kept).verdict()) == []
