@@ -71,7 +71,8 @@ def _reported(one: Mapping[str, Any]) -> str:
     nodes = list(dict.fromkeys(named["node"] for named in one["named"] if named["node"]))
     on = f" ({list_some(nodes)})" if nodes else ""
     missing = f"; {'; '.join(one['missing'])}" if one["missing"] and not one["named"] else ""
-    return f"{'; '.join(one['shown'])}{on}{missing}."
+    text = f"{'; '.join(one['shown'])}{on}{missing}."
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 ROLE_COLUMNS = ("role", "instance", "phase", "waits for", "weights", "epoch", "heard", "state")

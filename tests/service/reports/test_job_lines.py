@@ -19,3 +19,27 @@ UNKNOWN = {"allowed_seconds": None, "p99_seconds": None, "ended_at": None, "slow
 def test_a_job_whose_first_steps_have_just_come_is_not_said_to_report_none(is_outdated: bool, said: str) -> None:
     """The engine's last look may be from before the job's first step, which is shown above the sentence."""
     assert sentences({**UNKNOWN, "is_outdated": is_outdated}) == [said]
+
+
+def test_reports_of_stragglers_are_shown_with_their_node_or_with_what_would_decide() -> None:
+    """Whom a detector inside the job names, and where that runs; where the reports do not decide, what would."""
+    named = {"ranks": [6], "node": "gpu-17", "why": "slow", "own": False}
+    decided = {
+        "shown": ["the detector names rank 6 as slow in 5 of its last 6 reports"],
+        "named": [named],
+        "missing": [],
+    }
+    open_ = {
+        "shown": ["the detector names rank 2 as slow in its newest report"],
+        "named": [],
+        "missing": ["more reports"],
+    }
+
+    said = sentences({**UNKNOWN, "is_outdated": False, "stragglers": [decided, open_]})
+    ended = sentences({**UNKNOWN, "ended_at": 1.0, "stragglers": [decided]})
+
+    assert said[1:] == [
+        "The detector names rank 6 as slow in 5 of its last 6 reports (gpu-17).",
+        "The detector names rank 2 as slow in its newest report; more reports.",
+    ]
+    assert len(ended) == 1
