@@ -8,6 +8,11 @@ import pytest
 
 
 def needs_torch(what: str) -> None:
-    """Skip the test or the whole module where torch is not installed; collecting does not import it, which takes seconds."""
-    if find_spec("torch") is None:
-        pytest.skip(f"torch is not installed: {what}", allow_module_level=True)
+    """Skip the test or the whole module where torch is not installed."""
+    needs_library("torch", what)
+
+
+def needs_library(name: str, what: str) -> None:
+    """Skip the test or the whole module where a library is not installed; collecting does not import it, which takes seconds."""
+    if find_spec(name) is None:
+        pytest.skip(f"{name} is not installed: {what}", allow_module_level=True)

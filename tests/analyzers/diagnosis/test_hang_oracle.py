@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +20,9 @@ from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump
 from tests.support import naive
 from tests.support.hand_made import COMPLETED, SCHEDULED, STARTED, Entry, call, dump, group
+
+if TYPE_CHECKING:  # the quick tests do without it
+    import networkx as nx
 
 NODES = st.one_of(st.integers(0, 7), st.builds(Operation, st.integers(0, 2), st.integers(0, 2)))
 GRAPHS = st.dictionaries(NODES, st.sets(NODES, max_size=3), max_size=12)
@@ -49,6 +52,8 @@ def jobs(draw: st.DrawFn) -> list[FlightRecorderDump]:
 
 def drawn(after: dict[Node, set[Node]]) -> nx.DiGraph:
     """The same graph for networkx."""
+    import networkx as nx
+
     graph = nx.DiGraph()
     graph.add_nodes_from(after)
     graph.add_edges_from((node, target) for node, targets in after.items() for target in targets)
@@ -60,6 +65,8 @@ def drawn(after: dict[Node, set[Node]]) -> nx.DiGraph:
 @settings(max_examples=300)
 def test_endings_are_what_every_reachable_node_reaches_back(after: dict[Node, set[Node]]) -> None:
     """The search finds the components that networkx finds and that no wait leaves."""
+    import networkx as nx
+
     waits = Waits()
     for node, targets in after.items():
         waits.after[node].update(targets)
@@ -80,6 +87,8 @@ def test_endings_are_what_every_reachable_node_reaches_back(after: dict[Node, se
 @settings(max_examples=200)
 def test_ways_lead_to_an_end_step_by_step(after: dict[Node, set[Node]], ends: set[Node]) -> None:
     """Who waits for the ends is who reaches them; each way follows edges; a chain shows ranks of one way only."""
+    import networkx as nx
+
     waits = Waits()
     for node, targets in after.items():
         waits.after[node].update(targets)

@@ -12,11 +12,11 @@ import pytest
 from analyzers.verdict.curves import Key, problems
 from service.evaluation.calibration import calibrate
 from service.evaluation.forecasts import Forecast
-from service.evaluation.table_writing import to_toml
-
-pytest.importorskip("sklearn", reason="scikit-learn is not installed: the extra `tables` has it")
-
 from service.evaluation.learning import FITS, Learned, Method, fit, learn, probability
+from service.evaluation.table_writing import to_toml
+from tests.support.needs import needs_library
+
+needs_library("sklearn", "the extra `tables` has it")
 
 CIRCLE: Key = ("waits", "deadlock", "one")
 ABSENT: Key = ("waits", "never_entered", "one")
