@@ -1,7 +1,8 @@
 """When a worker runs nothing that a trace has, before its next computation: its host stalls, or does what is not recorded.
 
 It counts only where the trace has communication, for otherwise a gap is a wait for peers; and only in steps of which the worker
-lost no row, before a step only where it lost none of the step before. What garbage collection, checkpoints and data loaders take is part of a stall, and gives it a name.
+lost no row, before a step only where it lost none of the step before. What garbage collection, checkpoints and data loaders take
+is part of a stall, and gives it a name.
 """
 
 from __future__ import annotations
