@@ -188,8 +188,8 @@ def test_the_prolog_fails_open(shell: Shell, variables: dict[str, str]) -> None:
 
 
 def test_every_action_is_explained(shell: Shell) -> None:
-    """The page's table has every action that a verdict can propose."""
+    """The page's list has every action that a verdict can propose."""
     description = get_type_hints(Action, include_extras=True)["kind"].__metadata__[0].description
-    rows = " ".join(re.findall(r"^\| (`.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    rows = " ".join(re.findall(r"^- (`.*?): ", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
     assert set(re.findall(r"[a-z_]{3,}", description)) <= set(re.findall(r"`([a-z_]+)`", rows))
