@@ -22,7 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.incidents.job_views import limits
 from analyzers.incidents.job_views.connections import Connections
+from analyzers.incidents.job_views.limits import APART_SECONDS, Limits
 from analyzers.incidents.job_views.minutes import MINUTE_SECONDS, Minutes
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.model.sample_values import sample_values
@@ -30,9 +32,7 @@ from analyzers.model.slow_look import Apart, Measure, Of
 from collectors.records import NOT_READ, OWN_COLUMNS, Device, ProcessState, Ring, Samples
 
 MOST_SUBJECTS = 4_096  # of one measure
-MOST_GROUPS = 128  # of one node
 BEFORE_MINUTES = 10
-APART_SECONDS = 45.0  # between two readings of a counter; over a longer span nothing is known of it
 FEWEST = 3
 MOST_NAMED = 4
 OTHERS_SHARE = 1 / 3  # of the change of who stands apart: more on any other, and no one does
@@ -64,8 +64,7 @@ KINDS: dict[str, Kind] = {
 ROUND_TRIP_SECONDS = 0.003
 PART_OF_STEP = 0.5
 _COUNTED = {
-    "cpu": {"steal_ticks_total": ("stolen", 0.01)}, "cgroup": {"throttled_us_total": ("throttled", 1e-6)},
-    "pressure": {"some_us_total": ("waiting", 1e-6)},
+    "cpu": {"steal_ticks_total": ("stolen", 0.01)}, "pressure": {"some_us_total": ("waiting", 1e-6)},
 }  # fmt: skip
 """Scope of samples → metric → measure, and what a unit of the counter is in seconds."""
 
@@ -82,7 +81,7 @@ class Burdens:
         self._counters: dict[tuple[str, str, str], tuple[float, float]] = {}  # node, device, metric → when, value
         self.connections = Connections()
         self._has_gpus = False
-        self._limited: dict[str, dict[str, frozenset[int]]] = {}  # node → control group → its ranks
+        self._limits: dict[str, Limits] = {}  # by node
         self._here: dict[str, dict[int, int]] = {}  # node → rank → row
 
     def look(self, row: ProcessState, node: NodeView, received_at: float) -> None:
@@ -136,14 +135,17 @@ class Burdens:
     def device(self, device: Device, node: NodeView) -> None:
         """Note which ranks are in a control group, and that there are GPUs."""
         self._has_gpus = self._has_gpus or device.type == "gpu"
-        groups = self._limited.setdefault(node.node, {})
-        if device.type == "cgroup" and len(groups) < MOST_GROUPS:
-            words = device.attributes.get("ranks", "").split()
-            groups[device.id] = frozenset(int(word) for word in words if word.isdecimal())
+        if device.type == "cgroup":
+            self._limits.setdefault(node.node, Limits()).device(device)
 
     def sample(self, samples: Samples, node: NodeView, received_at: float) -> None:
         """Take a node's samples of one scope."""
         self._has_gpus = self._has_gpus or samples.scope in {"gpu", "dcgm"}
+        if samples.scope == limits.SCOPE and (here := self._here.get(node.node)):
+            for taken in self._limits.setdefault(node.node, Limits()).take(samples, here):
+                at = node.here(taken.tick, received_at)
+                self._minutes["throttled"].add(here[taken.rank], at, taken.seconds, taken.of_seconds)
+            return
         metrics = [GPU_MASK] if samples.scope == "gpu" else list(_COUNTED.get(samples.scope, ()))
         wanted = [name for name in metrics if name in samples.metrics]
         read = sample_values(samples) if wanted else None
@@ -210,20 +212,10 @@ class Burdens:
             return
         name, unit = _COUNTED[scope][metric]
         gained, lasted = (value - before[1]) * unit, at - before[0]
-        if scope == "cgroup":
-            self._throttled(node, device, at, gained, lasted)
-        elif scope != "pressure":
+        if scope != "pressure":
             self._add(name, node.node, at, gained, lasted)
         elif f"{name}_{device}" in KINDS:
             self._add(f"{name}_{device}", node.node, at, gained, lasted)
-
-    def _throttled(self, node: NodeView, group: str, at: float, gained: float, lasted: float) -> None:
-        """Count what a group's limit took for its ranks; from the node's ranks that are in no group it took nothing."""
-        groups = self._limited.get(node.node, {})
-        inside, limited = groups.get(group, frozenset()), frozenset().union(*groups.values())
-        for rank, row in self._here.get(node.node, {}).items():
-            if rank in inside or rank not in limited:
-                self._minutes["throttled"].add(row, at, gained if rank in inside else 0.0, lasted)
 
 
 def _before(since: float) -> tuple[float, float]:

@@ -175,6 +175,55 @@ def test_a_rank_that_its_limit_holds_back_is_named() -> None:
     assert "held back by the limit of its control group" in found[-1].culprits[0].why
 
 
+def test_a_rank_that_is_put_below_a_limit_is_named_where_no_limit_was() -> None:
+    """Until the steps became longer no group on the node counted throttling; the group with all ranks counts memory alone."""
+    everywhere = Device(node="n0", source="host", at=START, type="cgroup", id="/all", attributes={"ranks": "0 1 2 3"})
+    memory = counters("cgroup", "memory_bytes", "/all", lambda _node, _at: 1.0, everywhere)
+    below = Device(node="n0", source="host", at=START + BEGAN, type="cgroup", id="/below", attributes={"ranks": "2"})
+    throttled = counters("cgroup", "throttled_us_total", "/below", lambda _node, at: 0.3 if at > BEGAN else 0.0)
+    plain = stopped(set())
+
+    def read(at: float, node: int) -> Iterator[Record]:
+        yield from plain(at, node)
+        if node == 0:
+            yield from memory(at, node) if at <= BEGAN else throttled(at, node)
+            yield from (below,) if BEGAN < at < BEGAN + 30.0 else ()
+
+    found = verdicts(read)
+
+    assert named(found[-1]) == [("rank", "2")]
+    assert "held back by the limit of its control group for 30 % of the time" in found[-1].culprits[0].why
+
+
+def test_of_a_limit_inside_another_the_one_that_takes_most_counts() -> None:
+    """A group and the group above it hold the same rank: what is above takes nothing, and halves nothing."""
+    outer = Device(node="n0", source="host", at=START, type="cgroup", id="/job", attributes={"ranks": "0 1 2 3"})
+    inner = Device(node="n0", source="host", at=START, type="cgroup", id="/job/3", attributes={"ranks": "3"})
+    readings = (
+        counters("cgroup", "throttled_us_total", "/job", lambda _node, _at: 0.0, outer),
+        counters("cgroup", "throttled_us_total", "/job/3", lambda _node, at: 0.15 if at > BEGAN else 0.0, inner),
+    )
+    plain = stopped(set())
+
+    def read(at: float, node: int) -> Iterator[Record]:
+        yield from plain(at, node)
+        if node == 0:
+            samples = [record for one in readings for record in one(at, node)]
+            yield from (record for record in samples if not isinstance(record, Samples))
+            yield _joined([record for record in samples if isinstance(record, Samples)])
+
+    found = verdicts(read)
+
+    assert named(found[-1]) == [("rank", "3")]
+    assert "for 15 % of the time" in found[-1].culprits[0].why
+
+
+def _joined(samples: list[Samples]) -> Samples:
+    """Return samples of one metric and instant, of several devices, as an agent sends them: one record."""
+    devices = tuple(device for one in samples for device in one.devices)
+    return msgspec.structs.replace(samples[0], devices=devices, values=b"".join(one.values for one in samples))
+
+
 def test_a_node_whose_processors_are_taken_is_named_among_four() -> None:
     """The hypervisor gives one node's processors to others since the steps became longer; those of the others it leaves."""
     *_, last = verdicts(
