@@ -35,15 +35,16 @@ def test_an_interrupted_job_is_a_person_s_or_the_platform_s() -> None:
     ],
 )
 def test_numbers_that_went_wrong_before_the_end_lead(end: str) -> None:
-    """Whoever ended the job answered them: both are said, in this order."""
+    """Whoever ended the job answered them: the numbers are in the headline, and the end among what was rejected."""
     verdict = _on(NAN + end)
     (headline,) = story.headlines(verdict)
 
-    assert (verdict.symptom, verdict.culprits) == ("numeric", ())
+    assert verdict.symptom == "numeric"
+    assert [(one.kind, one.ranks) for one in verdict.culprits] == [("code", ())]
     assert verdict.first_symptom is not None
     assert "NaN" in verdict.first_symptom.text
     assert [one.kind for one in verdict.rejected] == ["platform"]
-    assert "ended the job" in headline.what
+    assert headline.what == "corrupts the job's numbers"
 
 
 BROADCAST = (
