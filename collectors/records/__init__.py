@@ -24,7 +24,7 @@ from collectors.records.collectives import (
     Ring,
     Steps,
 )
-from collectors.records.events import KernelEvent, LogEvent
+from collectors.records.events import OF_SERVICES, KernelEvent, LogEvent
 from collectors.records.flight_recorder import (
     FLIGHT_RECORDER_COLUMNS,
     PG_STATUS_COLUMNS,
@@ -81,6 +81,7 @@ __all__ = [
     "FLIGHT_RECORDER_COLUMNS",
     "HASH_COLUMNS",
     "NOT_READ",
+    "OF_SERVICES",
     "OP_COLUMNS",
     "OWN_COLUMNS",
     "PG_STATUS_COLUMNS",

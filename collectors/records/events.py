@@ -30,6 +30,10 @@ class KernelEvent(Record, frozen=True, kw_only=True, tag="kernel_event"):
     )
 
 
+OF_SERVICES = ("HTTP_", "CURLE_", "SERVICE_", "STORE_")
+"""What codes of log events begin with that are answers and failures of services outside of the job."""
+
+
 class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
     """One event of a job's log: a traceback, a watchdog's timeout, an exit."""
 

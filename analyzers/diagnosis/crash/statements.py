@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from collectors.records import LogEvent
+from collectors.records import OF_SERVICES, LogEvent
 
 STATED = "stated"
 SHARE = 0.75  # of the strength that a known line gives
 _EXPLAINS_NOTHING = frozenset({"", "launcher", "echo", "watchdog", "exit", "aborted", "closing", "terminated"})
 """Kinds beside which an error that a line states may be the reason."""
-OF_SERVICES = ("HTTP_", "CURLE_", "SERVICE_", "STORE_")
 UNANSWERED = "UNANSWERED_"
-"""Answers of a service that is no part of the job: an exception with one has lost no peer."""
 
 
 def kind_of_code(code: str | None, kinds: Mapping[str, Sequence[str]]) -> str:

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.incidents.job_views import limits
 from analyzers.incidents.job_views.connections import Connections
-from analyzers.incidents.job_views.limits import APART_SECONDS, Limits
+from analyzers.incidents.job_views.limits import APART_SECONDS, CONTROL_GROUPS, Limits
 from analyzers.incidents.job_views.minutes import MINUTE_SECONDS, Minutes
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.model.sample_values import sample_values
@@ -141,7 +140,7 @@ class Burdens:
     def sample(self, samples: Samples, node: NodeView, received_at: float) -> None:
         """Take a node's samples of one scope."""
         self._has_gpus = self._has_gpus or samples.scope in {"gpu", "dcgm"}
-        if samples.scope == limits.SCOPE and (here := self._here.get(node.node)):
+        if samples.scope == CONTROL_GROUPS and (here := self._here.get(node.node)):
             for taken in self._limits.setdefault(node.node, Limits()).take(samples, here):
                 at = node.here(taken.tick, received_at)
                 self._minutes["throttled"].add(here[taken.rank], at, taken.seconds, taken.of_seconds)

@@ -6,13 +6,14 @@ of whose groups counts throttling nothing was taken, so that a limit that is set
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from analyzers.model.sample_values import sample_values
 from collectors.records import NOT_READ, Device, Samples
 
-SCOPE, METRIC, UNIT_SECONDS = "cgroup", "throttled_us_total", 1e-6
+CONTROL_GROUPS, METRIC, UNIT_SECONDS = "cgroup", "throttled_us_total", 1e-6
 MOST_GROUPS = 128  # of one node
 APART_SECONDS = 45.0  # between two readings of a counter; over a longer span nothing is known of it
 
@@ -52,19 +53,24 @@ class Limits:
         ticks, values = read
         counted = values[:, samples.metrics.index(METRIC), :].tolist() if METRIC in samples.metrics else []
         for place, tick in enumerate(ticks.tolist()):
+            of_seconds, self._read_at = (
+                tick - self._read_at,
+                tick,
+            )  # a clock that jumped ahead is believed no longer than it runs so
             now = {group: row[place] for group, row in zip(samples.devices, counted, strict=False)}
-            of_seconds, self._read_at = tick - self._read_at, max(tick, self._read_at)
-            gained = self._gained(tick, {group: value for group, value in now.items() if value not in (NOT_READ, None)})
-            for rank in ranks if 0 < of_seconds <= APART_SECONDS else ():
-                mine = [taken for group, taken in gained.items() if rank in self._ranks.get(group, ())]
+            gained = self._gained(tick, now)
+            if not 0 < of_seconds <= APART_SECONDS:
+                continue
+            for rank in ranks:
+                mine = [taken for group, taken in gained.items() if rank in self._ranks[group]]
                 if None not in mine:
-                    yield Taken(rank, tick, max((one for one in mine if one is not None), default=0.0), of_seconds)
+                    yield Taken(rank, tick, max(filter(None, mine), default=0.0), of_seconds)
 
     def _gained(self, tick: float, now: Mapping[str, float]) -> dict[str, float | None]:
         """Return by group what it took since its reading before; None: not known."""
         found: dict[str, float | None] = {}
         for group, value in now.items():
-            if group not in self._ranks or value != value:  # noqa: PLR0124 it is NaN
+            if group not in self._ranks or value == NOT_READ or math.isnan(value):
                 continue
             at, before = self._counters.get(group, (float("-inf"), 0.0))
             seconds = value * UNIT_SECONDS

@@ -14,8 +14,8 @@ from collectors.formats.job_log.families import network, ray, schedulers, slurm
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event, events
 from collectors.formats.job_log.tracebacks import Traceback, last_line
-from collectors.formats.job_log.vocabularies import OF_SERVICES, outside
-from collectors.records import LogEvent
+from collectors.formats.job_log.vocabularies import outside
+from collectors.records import OF_SERVICES, LogEvent
 
 OF_TITLE = "title"
 TITLE_BYTES = 1024

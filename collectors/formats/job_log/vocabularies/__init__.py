@@ -26,8 +26,6 @@ from collectors.formats.job_log.vocabularies import (
 )
 
 MAX_CHARACTERS = 4096
-OF_SERVICES = ("HTTP_", "CURLE_", "SERVICE_", "STORE_")
-"""What the names of answers and failures of services begin with that are no part of a job."""
 _WORD = re.compile(r"[A-Za-z_]\w{0,80}")
 _NAMED_AS_CUDA = re.compile(r"(?:hip|musa|mc|tops)(Error[A-Z]\w*)")
 _OF_XLA = re.compile(r"HIP_ERROR_([A-Z][a-z]\w*)")
