@@ -51,6 +51,7 @@ def test_the_past_is_what_the_present_was(tmp_path: Path) -> None:
     np.testing.assert_array_equal(live.values[:, :, 0], past.values[:, :, 0])
     np.testing.assert_array_equal(np.diff(live.values[:, :, 1], axis=0), np.diff(past.values[:, :, 1], axis=0))
     assert np.diff(live.values[:, :, 1], axis=0).tolist() == [[1.0, 1.0]] * 17
+    database.close()
 
 
 def test_the_newest_minutes_are_not_missing(tmp_path: Path) -> None:
