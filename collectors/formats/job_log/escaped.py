@@ -12,7 +12,7 @@ _SIGNS = re.compile(r"\\{1,3}([\"'/])")
 _CLOSES = re.compile(r"(?:\\n|[\"'}\]),\s]){1,12}$")
 _BLANKS = " " * 16
 _FILLED = re.compile(  # so many blanks and then what a line of its own begins with
-    r" {16,2000}(?=File \"|\d{4}-\d\d-\d\d[ T]\d\d:|(?:[A-Za-z_]\w{0,60}\.){1,8}[A-Z]\w{0,60}(?:Error|Exception)\b)"
+    r"(?<! ) {16,2000}(?=File \"|\d{4}-\d\d-\d\d[ T]\d\d:|(?:[A-Za-z_]\w{0,60}\.){1,8}[A-Z]\w{0,60}(?:Error|Exception)\b)"
 )
 
 
