@@ -114,6 +114,11 @@ def _crash() -> Iterator[FaultClass]:
         "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
         advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",
     )  # fmt: skip
+    yield FaultClass(
+        "account", by, ("code", "machine", "network", "data", "storage", "platform"), "none",
+        "a person reports it, and no line shows it",
+        advice="nothing is done on a person's words alone: add the lines that the programs printed", traits=("alone",),
+    )  # fmt: skip
     yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
 
 

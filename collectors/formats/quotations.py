@@ -40,7 +40,8 @@ _MARKED = re.compile(
 _SENTENCE = re.compile(
     r"(?i)\b(?:(?<!did )you|your|i|if|when|whenever|should|would|often|sometimes|usually|e\.g|such as|like|means?|"
     r"fix(?:es|ed)?|work(?:s|ed)? around|handles?|avoids?|sees?|saw|says?|explains?|why|how|what does|asks?|alerts?|"
-    r"unless|(?<![/.-])(?:some|many|other|several) (?:people|users)|retry when|was added|no longer|we(?! are taking))\b"
+    r"unless|(?<![/.-])(?:some|many|other|several) (?:people|users)|retry when|was added|no longer|is it|possible|"
+    r"we(?! are taking))\b|\bno $"
 )
 _SENTENCE_BEHIND = re.compile(
     r"(?i)\b(?:is (?:no longer|raised|shown|printed|retried|handled|caught|expected)|means|"

@@ -44,12 +44,13 @@ _OF_TROUBLE = re.compile(
     r"(?i)error|errno|stale|exception|fail|fatal|xid|nccl|no space|quota|killed|evict|timed out|low on|abort|unable|not found|"
     r"no module|no kernel"
 )
-_SUPPOSED = re.compile(
+SUPPOSED = re.compile(
     r"(?i)\b(?:if|whenever|when (?:you|your|a|an|any|there|one|two)|in case|unless|until|should|would|"
     r"could(?!n)|can(?!'t|not)|may|might|will|"
     r"sometimes|usually|often|e\.g|such as|like|for (?:example|instance)|instead|rather|want|wish|expect\w*|ignored?|harmless|"
     r"fix(?:es|ed|ing)?|no longer|any ?more|(?:not|n't) (?:get|see|raise|throw|print|fail)\w*|without|had|"
-    r"last (?:week|month|year|time)|previously|before|formerly|used to|others?|some (?:people|users)|people|users?|you|your|"
+    r"last (?:week|month|year|time)|previously|before(?! the\b)|formerly|used to|others?|some (?:people|users)|people|users?|"
+    r"you|your|"
     r"how|why|what|which|does|do|explains?|means?|tests?|asserts?|verif\w+|simulat\w+|inject\w*|mock\w*|"
     r"handle[sd]?|catch(?:es)?|caught|retr(?:y|ies)|avoids?|prevents?|work ?arounds?|document\w*|docs?|"
     r"parse[sd]?|match(?:es)?|detects?|alerts?|grep|search(?:es)?|looks? for|dataset|prompt|answer|model)\b"
@@ -69,7 +70,7 @@ def reported(text: str) -> str:
         return text
     before, said = found["before"], found["quoted"] or found["bare"]
     clause = re.split(r"[.!?;] |, (?=(?:I|we|it|but|and) )", before)[-1]
-    if _STAMPED.search(before) or _SUPPOSED.search(clause) or _BEHIND.search(found["behind"]):
+    if _STAMPED.search(before) or SUPPOSED.search(clause) or _BEHIND.search(found["behind"]):
         return text
     if found["quoted"] and not _OF_TROUBLE.search(said):
         return text

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from collectors.formats import Input, titles
+from collectors.formats import Input, accounts, titles
 from collectors.formats.advice import changed_lines
 from collectors.formats.job_log import found_events, log_marks
 from collectors.formats.job_log.attempt_logs import AttemptLogs
@@ -44,7 +44,7 @@ from collectors.formats.text_lines import chunks, shown
 from collectors.records import KernelEvent, LogEvent, Record, StackDump, Unread
 
 SHOWS = (KernelEvent, LogEvent, StackDump)
-"""The title of a text that has one of these is not read; steps show no error, which a title may state."""
+"""The title of a text that has one of these is not read, nor what a person reports in it; steps show no error, as they may."""
 _JOB_SERVICES = (
     "slurm", "srun", "python", "torchrun", "mpirun", "mpiexec", "prun", "kubelet", "raylet", "ray", "docker", "containerd",
     "deepspeed", "accelerate", "vllm", "sglang", "tritonserver", "trtllm", "text-generation",
@@ -59,8 +59,10 @@ def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     for record in reader.records():
         shows = shows or isinstance(record, SHOWS)
         yield record
-    if not shows and not reader.example.is_one:
-        yield from titles.events(input)
+    titled = [] if shows or reader.example.is_one else list(titles.events(input))
+    yield from titled
+    if not shows and not titled:
+        yield from accounts.events(input)
 
 
 class _Reader:

@@ -25,12 +25,12 @@ _WISH = re.compile(
     r"(?i)\b(?:feat\w*|question|docs?|documentation|rfcs?|rfe|request|enhancement|proposal|idea|usage|fix\w*|test\w*|chore|ci)\b"
 )
 _KINDS = frozenset({"bug", "issue", "error", "help", "problem", "bug report", "runtime", "crash", "subject", "title"})
-_ASKS = re.compile(
+ASKS = re.compile(
     r"(?i)\b(?:where|how|can|could|is there|is it possible|which)\b[^.?\n]{0,120}\b(?:set|configur\w+|skip\w*|disabl\w+|enabl\w+|"
     r"choos\w+|chang\w+|turn(?:ed)? off|options?|flags?|silenc\w+|ignor\w+|report(?:ed)?|shown?)\b[^.?\n]{0,120}\?"
 )
 _CHANGE = re.compile(r"(?i)\b(?:pull|merge) request\b")
-_TALKS = re.compile(
+TALKS = re.compile(
     r"(?i)\?|\b(?:how|why|what|when (?:you|a|an)|should|could|would|can|if|instead|rather|handle[sd]?|catch(?:es)?|support\w*|"
     r"detect(?:s|ion|ing)?|document\w*|improve\w*|add(?:s|ed)?|allow\w*|avoid\w*|show(?:s|n)?|print(?:s|ed)?|confus\w+|mislead\w+|message|wrong(?:ly)?|false)\b"
 )
@@ -68,15 +68,15 @@ def stated(head: str) -> Title | None:
     above: list[str] = []
     for number, line in enumerate(head[: 4 * MAX_CHARACTERS].splitlines()[:MAX_LINES], 1):
         if found := _TITLE.match(line):
-            said = _without_tags(found["said"].strip())
-            if said is None or any(each.search(head) for each in (_SOLVED, _ASKS)) or _CHANGE.search(" ".join(above)):
+            said = without_tags(found["said"].strip())
+            if said is None or any(each.search(head) for each in (_SOLVED, ASKS)) or _CHANGE.search(" ".join(above)):
                 return None
             return _error_in(number, said)
         above.append(line)
     return None
 
 
-def _without_tags(said: str) -> str | None:
+def without_tags(said: str) -> str | None:
     """Take off "[Bug]: " and the like; None where they say that it is a wish, a question or a change."""
     for _ in range(_MAX_TAGS):
         found = _TAGS.match(said)
@@ -92,6 +92,6 @@ def _error_in(number: int, said: str) -> Title | None:
     named = _EXCEPTION.search(said)
     places = [said.find(word) for word in (*log_marks.TROUBLE, *kernel_lines.WORDS) if word in said]
     begins = named.start() if named else min(places, default=None)
-    if begins is None or said.endswith("?") or _TALKS.search(said[:begins]):
+    if begins is None or said.endswith("?") or TALKS.search(said[:begins]):
         return None
     return Title(number, said[begins:] if named else said)

@@ -43,6 +43,7 @@ class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
     #   collective_unfinished  `ranks` have joined `sequence` and not finished it
     #   collective_mismatch    `ranks` call `operation` at `sequence`, where others call another: one event an operation
     # Of the network: network_error  the card or port `device` of this node reports `code`; `peer`: it only lost that one
+    # Of no program: account  a person reports the error `code`, in a text of which no line shows one
     # Of a pod: pod_waits  it has no place (or its container cannot be made: `operation` "start"); pod_started  it has now
     text: Text = ""
     exception: Text | None = None  # "RuntimeError"

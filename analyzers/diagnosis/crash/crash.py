@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analyzers.diagnosis.crash import outside, silence
+from analyzers.diagnosis.crash import accounts, outside, silence
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import (
     ECHOES,
@@ -77,6 +77,9 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
     table = knowledge.table("crash")
     ordered = sorted((*window.records_of(LogEvent), *exit_events(window, topology)), key=_order)
+    if ordered and all(event.event == accounts.ACCOUNT for event in ordered):
+        yield from accounts.findings(ordered, knowledge)
+        return
     known = classify(ordered, table, window.records_of(KernelEvent))
     kinds = knowledge.table("codes").get("kind", {})
     classified = tuple(with_stated(known, kinds))

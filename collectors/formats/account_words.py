@@ -1,0 +1,102 @@
+"""What people call an error when they report it, by the names that the closed vocabularies have for it.
+
+A program prints "an illegal memory access was encountered"; a person writes that training throws an illegal memory access. A row
+is ``NAME: pattern``, in which <GPU> and the like stand for words; the first row that fits a sentence names it. The words are
+those of titles and reports in public trackers. Chinese is read too, for many of them are written in it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+_WORDS = {
+    "<GPU>": r"(?:GPUs?|(?:graphics? |video )?cards?|accelerators?|NPUs?|XPUs?|HPUs?)",
+    "<BROKEN>": r"(?:broken|faulty|defective|damaged|dying|dead|died|failing|bad|failed)",
+    "<IS>": r"(?:(?:is|are|was|were|has|have|had|got|gets?|went|goes|keeps?|became|become) (?:\w+ |been )?)",
+    "<HOST>": r"(?:server|machine|node|host|computer|PC|workstation|box)",
+    "<MISS>": r"(?:no|not|cannot|can't|couldn't|unable to|isn't|failed to)",
+    "<SEEN>": r"(?:detected|found|recogni[sz]ed|visible|available|seen)",
+    "<LITTLE>": r"(?:small|full|little|low|short|exhaust\w*|insufficient|not enough|ran out|runs? out|too large|exceed\w*)",
+    "<PORT>": r"(?:ports?|links?|NICs?|HCAs?|cables?|transceivers?|switch(?:es)?)",
+    "<FILE>": r"(?:files?|downloads?|shards?|checkpoints?|weights?|archives?|datasets?|images?|cache|safetensors|ckpt|parquet)",
+    "<HUB>": r"(?:hugging ?face(?:\.co)?|hf|modelscope|wandb|github|pypi|s3|gcs|(?:the )?(?:hub|registry))",
+}
+
+# The order is that of what decides more: what is broken, before what a program met.
+ROWS = r"""
+gpu_gone: \b(?:lost|loses?|losing|lack\w*|dropp\w+|drops) (?:an?|the|one|two|three|some|its|\d)(?: of \w+)? (?:\w+ )?<GPU>\b
+gpu_gone: \b<GPU>(?: ?#?\d{1,2})? (?:\w+ly )?(?:<IS>)?(?:lost|missing|missed|disappear\w*|vanish\w*|gone|<BROKEN>)\b
+gpu_gone: \b<GPU>(?: ?#?\d{1,2})? (?:\w+ly )?(?:<IS>)?(?:drop\w*|fall\w*|fell) (?:off|out)\b
+gpu_gone: \b(?:fall(?:s|en|ing)?|fell) off the bus\b|掉卡|显卡(?:丢失|消失|掉)
+gpu_overheated: \b<GPU>\b[^.;]{0,40}\b(?:over-?heat\w*|too hot|thermal(?:ly)? (?:throttl\w*|shut ?down|slowdown))
+gpu_overheated: \b(?:over-?heat\w*|thermal throttling) (?:of )?(?:the |my |a |one )?<GPU>\b
+gpu_memory_fails: \b(?:high|increas\w+|rising|many|growing|constant\w*|repeated)\b[^.;]{0,40}\b(?:ECC|SBE|DBE) [^.;]{0,20}errors?
+gpu_memory_fails: \b(?:high|increas\w+|rising|many|growing)\b[^.;]{0,30}\b(?:un)?correct(?:able|ed) [^.;]{0,20}errors?
+gpu_memory_fails: \buncorrect(?:able|ed) (?:ECC )?(?:memory )?errors?\b|\bdouble[- ]bit (?:ECC )?errors?\b
+gpu_memory_fails: \brow[- ]remap\w* (?:fail\w*|pending)
+host_powers_off: \b<HOST>\b[^.;]{0,24}\b(?:powers? (?:itself )?off|powered off|shuts? (?:itself )?down)\b
+host_powers_off: \b<HOST>\b[^.;]{0,24}\b(?:reboots?|restarts?) (?:(?:by )?itself|randomly|suddenly)\b
+host_powers_off: \b(?:power (?:supply|supplies|cable|cord)|PSU|riser)s? (?:<IS>)?(?:insufficient|<BROKEN>)\b
+kernel_bug: \bkernel (?:panics?|oops|bug|crash\w*)\b
+cudaErrorIllegalAddress: illegal (?:memory|address) access|非法(?:内存|地址)访问
+cudaErrorMisalignedAddress: misaligned address
+cudaErrorIllegalInstruction: CUDA[^.;]{0,20}illegal instruction
+cudaErrorAssert: device[- ]side assert
+ZE_RESULT_ERROR_DEVICE_LOST: (?:\b|_)device[-_ ](?:is |was |has been |got )?lost\b|\bdevice loss\b
+segmentation_fault: \bseg(?:mentation)?[- ]?fault\w*|\bSIGSEGV\b|\bcore dump(?:s|ed)?\b|段错误
+UCS_ERR_SHMEM_SEGMENT: (?:shared memory|/dev/shm|\bshm\b)[^.;]{0,40}\b<LITTLE>\b|共享内存(?:不足|不够)
+UCS_ERR_SHMEM_SEGMENT: \b(?:out of|insufficient|not enough|no more|too little) (?:shared memory|shm|/dev/shm)
+cudaErrorMemoryAllocation: \b(?:CUDA|<GPU>|VRAM|HBM|HIP|device)\b[^.;]{0,24}(?:\bout[- ]of[- ]memory|\bOOM(?:s|ed|ing)?\b)
+cudaErrorMemoryAllocation: \b(?:out[- ]of[- ]memory|OOM(?:s|ed|ing)?)\b[^.;]{0,24}\b(?:CUDA|VRAM|HBM|device memory|<GPU>)\b
+cudaErrorMemoryAllocation: OutOfMemory(?:Error)?\b|\bCUDA_?OOM\b|显存(?:不足|溢出|不够|爆)|爆显存
+ENOMEM: \bOOM[- ]?kill\w*|内存(?:不足|溢出|泄漏|爆)|爆内存
+ENOMEM: \b(?:<HOST>|CPU|system|container|pod)(?:'s)? (?:memory|RAM)?[^.;]{0,16}(?:out[- ]of[- ]memory|\bOOM(?:s|ed)?\b)
+ENOMEM: \b(?:out of|exhaust\w+|(?:eat|use)s? up(?: all)?)(?: the| my| of)* (?:host|CPU|system|main|physical)? ?RAM\b
+ENOMEM: \b(?:killed|kills?)\b[^.;]{0,60}\b(?:took|taking|takes|used|using|uses?)\b[^.;]{0,20}\b\d{1,4} ?[GT]i?B?\b
+ENOMEM: \bworkers?\b[^.;]{0,30}\bis killed by signal\b(?!: [A-JL-Z])
+OOM: \bout[- ]of[- ]memory\b|\bOOM(?:s|ed|ing)?\b
+ENOSPC: \b(?:disk|partition|volume|file ?system|/tmp|inodes?)\b[^.;]{0,30}\b(?:is|was|got|gets|were|are) (?:\w+ )?full\b
+ENOSPC: \bno (?:free )?(?:disk )?space(?: is)? left\b|\b(?:out of|not enough) disk(?: space)?\b|磁盘(?:空间不足|已?满)
+EDQUOT: \bquota <IS>?(?:exceeded|exhausted|full|reached)\b|\b(?:over|exceed\w*)(?: the| my| our)? (?:disk |storage )?quota\b
+ESTALE: \bstale (?:NFS )?file handles?\b
+EROFS: \bread-?only file ?system\b
+EIO: \b(?:input/output|i/o|io|disk) errors?\b
+EACCES: \bPermissionError\b|\bpermission denied\b|\black of (?:write|read) access\b
+damaged_file: \b<FILE>\b[^.;]{0,30}\b(?:<IS>|seems? )(?:corrupt\w*|damaged|truncated|incomplete|broken)\b
+damaged_file: \b(?:corrupt(?:ed)?|truncated|damaged|incomplete) (?:\w+ )?<FILE>\b|\b<FILE>\b[^.;]{0,30}\bcorrupted\b
+damaged_file: \bchecksum (?:mismatch\w*|error|fail\w*)|\bheader is malformed\b|(?:文件|权重|数据|模型)(?:已)?(?:损坏|不完整)
+HTTP_TOO_MANY_REQUESTS: \brate[- ]?limit(?:ed|s|ing)?\b|\btoo many requests\b|\b(?:HTTP|error|status)(?: code)? 429\b|\b429 error
+HTTP_SERVICE_NOT_AVAILABLE: \b<HUB>\b[^.;]{0,30}\b(?:<IS>|seems? (?:to be )?)(?:down|unavailable|unreachable|offline|blocked)\b
+HTTP_SERVICE_NOT_AVAILABLE: \b(?:HTTP|error|status)(?: code)? 50[0234]\b|\b50[0234] (?:error|server error|bad gateway|when\b)
+HTTP_SERVICE_NOT_AVAILABLE: <MISS> (?:connect|access|reach|download)(?: to| from)? <HUB>\b
+IBV_EVENT_PORT_ERR: \b<PORT>\b[^.;]{0,24}\b<IS>(?:down|flapp\w+|<BROKEN>)\b|\b<PORT> flap\w*
+IBV_EVENT_PORT_ERR: \b(?:flapping|<BROKEN>) (?:IB |InfiniBand |network |optical )?<PORT>\b
+IBV_WC_RETRY_EXC_ERR: \b(?:transport )?retry (?:count|counter) exceeded\b|\bpacket loss\b|\bdropped packets\b
+program_error: \b(?:Import|ModuleNotFound|Attribute|Type|Key|Index|Value|NotImplemented|Assertion|Name|Syntax|Recursion)Error\b
+misconfigured: \bversions? (?:mismatch\w*|conflicts?|(?:is|are|was|were|do|does)(?: not|n't)? (?:match|(?:in)?compatible))\b
+misconfigured: \b(?:is|are|was|were) (?:not |in)compatible with\b|\b(?:was )?(?:not|n't) (?:built|compiled) (?:with|for)\b
+misconfigured: \b(?:unsupported|unrecogni[sz]ed|unknown|invalid) (?:option|argument|flag|parameter|config\w*|value for)\b
+misconfigured: \bmust be (?:divisible by|a multiple of)\b|\bnot divisible by\b|\bsize mismatch for\b|版本(?:不匹配|冲突|不兼容)
+cudaErrorNoDevice: \b<MISS>(?: \w+)? (?:detect|find|see|recogni[sz]e)\w*(?: \w+)? <GPU>\b
+cudaErrorNoDevice: \b<GPU> (?:is |are |was |were )?(?:not|n't|no longer)(?: being)? <SEEN>\b
+cudaErrorNoDevice: \b(?:lost|loses?|losing) access to (?:\w+ )?<GPU>\b|\bno (?:CUDA )?<GPU> (?:are |is )?<SEEN>\b
+cudaErrorInsufficientDriver: \bdriver\b[^.;]{0,24}\b(?:(?:is|was) too old|not loaded|insufficient|crash\w*|not running)\b
+cudaErrorSystemNotReady: \bfabric ?manager\b[^.;]{0,30}\b(?:not (?:running|started|installed)|version|fail\w*|down|crash\w*)\b
+"""
+
+
+@cache
+def _rows() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    found = []
+    for row in ROWS.strip().splitlines():
+        name, _, words = row.partition(": ")
+        for mark, meant in _WORDS.items():
+            words = words.replace(mark, meant)
+        found.append((name, re.compile(f"(?i){words}")))
+    return tuple(found)
+
+
+def find(said: str) -> tuple[str, re.Match[str]] | None:
+    """Return the name of the error that a sentence reports, and where; None for none."""
+    return next(((name, found) for name, words in _rows() if (found := words.search(said))), None)
