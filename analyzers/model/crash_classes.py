@@ -57,6 +57,11 @@ def _files() -> Iterator[FaultClass]:
         "file_system_error", ("crash",), ("storage",), "none", "a file system did not read or write for it",
         advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
     )  # fmt: skip
+    yield FaultClass(
+        "account", ("crash",), ("code", "machine", "network", "data", "storage", "platform"), "none",
+        "a person reports it, and no line shows it",
+        advice="nothing is done on a person's words alone: add the lines that the programs printed", traits=("alone",),
+    )  # fmt: skip
 
 
 def _crash() -> Iterator[FaultClass]:
@@ -113,11 +118,6 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass(
         "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
         advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",
-    )  # fmt: skip
-    yield FaultClass(
-        "account", by, ("code", "machine", "network", "data", "storage", "platform"), "none",
-        "a person reports it, and no line shows it",
-        advice="nothing is done on a person's words alone: add the lines that the programs printed", traits=("alone",),
     )  # fmt: skip
     yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
 

@@ -353,9 +353,11 @@ def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent]) -> Non
 
 
 def shows_itself(failure: Failure) -> bool:
-    """Whether the process's own handler of signals reported its crash, as Python's and UCX's do; a launcher only sees an end."""
+    """Whether the process's own handler of signals reported its crash, as those of Python, UCX and Open MPI do."""
     return any(
-        word in event.text for _, event in failure.classified for word in ("Fatal Python error", "Caught signal ")
+        word in event.text
+        for _, event in failure.classified
+        for word in ("Fatal Python error", "Caught signal ", "Signal: ")
     )
 
 

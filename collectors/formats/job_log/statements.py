@@ -46,6 +46,7 @@ _LEVEL = re.compile(
 )
 _EXCEPTION = re.compile(
     r"^\W{0,4}(?:[\w$]{1,60}(?:\.|::)){0,8}_?[A-Z]\w{0,60}(?:Error|Exception|Failure|Timeout|Fault)\b.{0,20}?: |what\(\): |"
+    r"^\W{0,4}\d{3} (?:Client|Server) Error: |"
     r"^terminate called|^Caused by: |^panic: |' panicked at |[Uu]nhandled [Ee]xception|^[Aa]borted?\b"
 )
 _FAILED = re.compile(

@@ -179,6 +179,7 @@ SHAPES = (
         "NotReady",
         r"^" + _NODE + r"\s{1,60}NotReady(?:,SchedulingDisabled)?\s{1,30}\S{1,120}\s{1,30}[\ddhms]{2,12}\s{1,30}v\d",
         "node_failure",
+        operation="unheard",
     ),
     shape("NodeStatusUnknown", r"^\s{0,8}Ready\s{1,30}Unknown\s.{1,160}NodeStatusUnknown", "node_failure"),
     shape(
