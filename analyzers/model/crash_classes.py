@@ -58,9 +58,10 @@ def _files() -> Iterator[FaultClass]:
         advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
     )  # fmt: skip
     yield FaultClass(
-        "account", ("crash",), ("code", "machine", "network", "data", "storage", "platform"), "none",
+        "account", ("crash",), ("code", "machine", "network", "data", "storage", "platform"), "probe",
         "a person reports it, and no line shows it",
-        advice="nothing is done on a person's words alone: add the lines that the programs printed", traits=("alone",),
+        advice="nothing is done on a person's words alone: add the lines that the programs printed",
+        traits=("alone", "words_only"),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ ActionKind = Literal[
 Trait = Literal[
     "job_may_run",  # the job runs, or may run: a claim that only supports others does not stand beside it
     "alone",  # it stands only where nothing else is claimed, and supports nothing
+    "words_only",  # no line of a program shows it: a machine that is named is tested, and nothing else is done
     "supports",  # it supports other claims, and stands by itself only where there is none
     "no_dump",  # it rests on a missing dump alone
     "no_stack",  # it rests on a missing stack alone

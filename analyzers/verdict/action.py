@@ -66,7 +66,9 @@ def choose_action(
     if machines:
         return _look_first([entry for _, entry in machines])
     cause, row = roots[0].finding.cause, fault_class(roots[0].finding.fault_class)
-    advised = row.advice and (cause == row.causes[0] or "alone" in row.traits)
+    advised = row.advice and cause == row.causes[0]
+    if "words_only" in row.traits:
+        return Action(kind="none", why=row.advice)
     kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))
     role, instance = culprits[0].seat if kind == "restart_role" else (None, None)
     ranks = culprits[0].ranks if kind == "probe" else ()
