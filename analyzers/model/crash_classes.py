@@ -130,8 +130,20 @@ def _shown_by_lines() -> Iterator[FaultClass]:
         advice="an administrator sees why, and the job runs on other nodes until then",
     )  # fmt: skip
     yield FaultClass(
+        "node_differs", by, ("platform",), "none", "its node has less than the scheduler's configuration says",
+        advice="the job runs on other nodes until an administrator sees which is true: the configuration, or what the node shows",
+    )  # fmt: skip
+    yield FaultClass(
         "no_switches", by, ("platform",), "none", "the fabric manager found no NVSwitch",
         advice="no fabric manager is needed where the board has no NVSwitch: disable the service, or load the NVSwitches' driver",
+    )  # fmt: skip
+    yield FaultClass(
+        "fabric_refused", ("crash", "hardware"), ("platform",), "none", "the network's software was refused what it asked for",
+        advice="no machine is proven bad, and a plain restart meets it again: see the network's limits, driver and set-up",
+    )  # fmt: skip
+    yield FaultClass(
+        "platform_part_failed", by, ("platform",), "none", "a part of the platform failed",
+        advice="no machine is proven bad: look at the log of that part, and whether it is the same on other nodes",
     )  # fmt: skip
     yield FaultClass("daemon_lost", by, ("unknown",), "probe", "the launcher lost its daemon on that node")
     yield FaultClass(

@@ -184,6 +184,11 @@ def _hardware() -> Iterator[FaultClass]:
         advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
     )  # fmt: skip
     yield FaultClass("segfault", by, ("code",), "rollback", "a process of the job crashed")
+    yield FaultClass("nic_silent", by, ("network",), "probe", "the network card did not answer its driver in time")
+    yield FaultClass(
+        "gpus_reset_together", by, ("platform",), "none", "the driver reset several GPUs of one machine",
+        advice="no GPU is singled out: see the driver, its firmware, and the program that ran on all of them",
+    )  # fmt: skip
     yield FaultClass("nic_health", by, ("network",), "probe", "the network card reports itself unhealthy")
     yield FaultClass("nic_cable", by, ("network",), "probe", "a network port reports a cable or module error")
     yield FaultClass("link_flapping", by, ("network",), "probe", "a network port went down again and again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from collectors.formats.job_log import attempts, log_marks, statements, step_lines, stragglers
+from collectors.formats.job_log import attempts, components, log_marks, statements, step_lines, stragglers
 from collectors.formats.job_log.late_steps import has_no_number
 from collectors.formats.kernel_log import kernel_lines
 from collectors.formats.kernel_log.mcelog import HEADINGS
@@ -103,7 +103,7 @@ def _concern(blanked: str) -> Concern:
     if not _holds_any(blanked):
         return (STACK, ()) if is_label(blanked) else (0, ())
     words = tuple(word for shown, word in TROUBLE if shown in blanked)
-    if not words and statements.may_state(blanked):
+    if not words and (statements.may_state(blanked) or components.may_state(blanked)):
         words = (statements.marker_of(blanked),)
     mask = JOB if words else 0
     for bit, group in _WORDS:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from collectors.formats import Input, accounts, titles
+from collectors.formats import Input, accounts, titles, wrapped_cells
 from collectors.formats.advice import changed_lines
 from collectors.formats.job_log import found_events, log_marks
 from collectors.formats.job_log.attempt_logs import AttemptLogs
 from collectors.formats.job_log.broken_steps import BrokenStep, is_broken
+from collectors.formats.job_log.families import daemons
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.job_log import MAX_SEGMENTS
 from collectors.formats.job_log.late_steps import LateSteps
@@ -110,7 +111,11 @@ class _Reader:
 
     def take_all(self, number: int, lines: list[bytes], after: bytes) -> Iterator[Record]:
         """Read the lines of a chunk, of which ``number`` is the first. ``after``: the line that follows them."""
-        blanked = b"\n".join(lines).translate(BLANKED).split(b"\n")
+        whole = b"\n".join(lines)
+        if wrapped_cells.CONTINUED in whole:
+            lines = wrapped_cells.joined(lines)
+            whole = b"\n".join(lines)
+        blanked = whole.translate(BLANKED).split(b"\n")
         known, open_ = self.concerns.of_template, self.wants_next()
         for at, template in enumerate(blanked):
             mask, words = known.get(template) or self.concerns.learn(template)
@@ -209,7 +214,9 @@ class _Reader:
 
     def _of_job(self, text: str) -> bool:
         split = kernel_times.split(text)
-        return not split.form or split.tag.startswith(_JOB_SERVICES) or "fabricmanager" in text
+        if not split.form or split.tag.startswith(_JOB_SERVICES) or daemons.PROGRAMS.fullmatch(split.tag):
+            return True
+        return "fabricmanager" in text or (split.tag == "systemd" and daemons.UNIT.search(text) is not None)
 
     def _is_of_stack(self, number: int, text: str) -> bool:
         may_begin = any(word in text for word in stack_lines.WORDS) or is_label(text)

@@ -13,17 +13,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analyzers.diagnosis.crash.beside import Beside
 from analyzers.diagnosis.crash.device_memory import held_by_others
 from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS
-from analyzers.diagnosis.crash.statements import STATED
+from analyzers.diagnosis.crash.statements import OF_WORDS
 from analyzers.model.finding import Evidence
 from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
 OWN = (
     "device_lost", "no_switches", "device_absent", "device_program", "device_fault", "device_assert", "device_memory",
     "device_shared", "shared_memory", "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse",
-    "launch", "node_check", "node_check_open", "user", "storage", "data", "service", "numeric", "crashed", "killed", "aborted",
-    "exit", "daemon_lost",
+    "launch", "node_check", "node_check_open", "user", "storage", "data", "service", "numeric", "fabric", "platform_part",
+    "file_system_part", "crashed", "killed", "aborted", "exit", "daemon_lost",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
@@ -31,8 +32,8 @@ SPOKEN = OWN[: OWN.index("crashed")]
 """Own kinds that the rank itself put into words."""
 _OF_NO_PROCESS = frozenset({
     "", "launcher", "step_ended", "waits_for_place", "got_place", "node_returned",
-    "preempted", "time_limit", "cancelled", "node_failure", "node_drained", "node_unheard", "shutdown", "numeric_line",
-    "collective",
+    "preempted", "time_limit", "cancelled", "node_failure", "node_drained", "node_differs", "node_unheard", "shutdown",
+    "numeric_line", "collective",
 })  # fmt: skip
 WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "service", "numeric"})
 NO_NAMES = frozenset({"LaunchError", "ncclInvalidUsage"})
@@ -153,7 +154,7 @@ def place(source: str) -> tuple[str, int]:
 
 def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
     """The kind that the first fitting rule gives; "" where none fits."""
-    if event.event == STATED or (event.event == "traceback" and event.exception is None):
+    if event.event in OF_WORDS or (event.event == "traceback" and event.exception is None):
         return ""  # what its name means is asked for apart; a traceback was cut off before it said what it was
     if any(frame.function in table.get("signal_handlers", ()) for frame in event.frames):
         return "terminated"
@@ -195,8 +196,9 @@ def classify(
     raised = [each for each in events if each.event == "traceback" and kind_of(each, table) not in {"", "launcher"}]
     idle = any(kind_of(each, table) == "no_switches" for each in events)
     thrown = {_source(each) for each in events if each.event == "traceback" and each.exception and not _wraps(each)}
+    beside = Beside(events)
     for event in events:
-        kind = kind_of(event, table)
+        kind = beside.kind_of(kind_of(event, table), event)
         if _wraps(event) and _source(event) in thrown:
             kind = "launcher"  # the worker's own exception follows it
         if event.event == "worker_died" and event.node in lost_another:

@@ -121,8 +121,11 @@ def nodes_out(classified: Sequence[tuple[str, LogEvent]]) -> Iterator[tuple[str,
     """Yield the nodes that failed, and those that the scheduler took out of use though they answer, as kind and reports."""
     lost = lost_nodes(classified)
     failed = {event.node for event in lost}
-    drained = [event for kind, event in classified if kind == "node_drained" and event.node not in failed]
-    yield from ((kind, events) for kind, events in (("node_failure", lost), ("node_drained", drained)) if events)
+    if lost:
+        yield "node_failure", lost
+    for taken in ("node_drained", "node_differs"):
+        if out := [event for kind, event in classified if kind == taken and event.node not in failed]:
+            yield taken, out
 
 
 def refused_fault_class_of(refused: Sequence[LogEvent]) -> tuple[str, float, str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from collectors.records import OF_SERVICES, LogEvent
 
-STATED = "stated"
+STATED, NCCL_WARNED = "stated", "nccl_warned"
+OF_WORDS = frozenset({STATED, NCCL_WARNED})
 SHARE = 0.75  # of the strength that a known line gives
 _EXPLAINS_NOTHING = frozenset({"", "launcher", "echo", "watchdog", "exit", "aborted", "closing", "terminated"})
 """Kinds beside which an error that a line states may be the reason."""
@@ -35,9 +36,9 @@ def with_stated(classified: Iterable[tuple[str, LogEvent]], kinds: Mapping[str, 
     An exception that no rule is about is of the kind of the error that its message names.
     """
     known = [(_by_message(kind, event, kinds), event) for kind, event in classified]
-    weak = all(_explains_nothing(kind, event) for kind, event in known if event.event != STATED)
+    weak = all(_explains_nothing(kind, event) for kind, event in known if event.event not in OF_WORDS)
     for kind, event in known:
-        if event.event != STATED:
+        if event.event not in OF_WORDS or kind:
             yield kind, event
         elif weak:
             yield kind_of_code(event.code, kinds), event
@@ -59,4 +60,4 @@ def _explains_nothing(kind: str, event: LogEvent) -> bool:
 
 def is_stated(events: Iterable[LogEvent | None]) -> bool:
     """Whether errors that lines state are all that shows a failure."""
-    return all(event is not None and event.event == STATED for event in events)
+    return all(event is not None and event.event in OF_WORDS for event in events)

@@ -46,6 +46,14 @@ class _Rule:
     symptom: Symptom = "hardware"
 
 
+_NIC_SILENT = _Rule("nic_silent", "network", "device", 0.45, "a network card did not answer its driver in time")
+_RESETS = _Rule(
+    "gpus_reset_together",
+    "platform",
+    "platform",
+    0.5,
+    "the driver reset several GPUs of one machine: the driver, its firmware or the program, which they share",
+)
 _RULES: dict[tuple[str, str | None], _Rule] = {
     ("soft_lockup", None): _Rule("soft_lockup", "machine", "node", 0.5, "a processor was stuck in the kernel"),
     ("hard_lockup", None): _Rule("soft_lockup", "machine", "node", 0.7, "a processor stopped taking interrupts"),
@@ -90,6 +98,18 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
         "a link between GPUs corrected very many errors, and a GPU of its node was reset",
     ),
     ("mlx5", "fatal"): _Rule("nic_health", "network", "device", 0.7, "the network card reports itself unhealthy"),
+    ("mlx5", "silent"): _NIC_SILENT,
+    ("nic", "silent"): _NIC_SILENT,
+    ("nic", "refused"): _Rule(
+        "fabric_refused", "platform", "platform", 0.4, "the driver of a network card was refused what it asked for"
+    ),
+    ("driver_refused", None): _Rule(
+        "devices_absent",
+        "platform",
+        "platform",
+        0.5,
+        "the driver could not start on a GPU: an address space that was not assigned, its version, or the device",
+    ),
     ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),
     ("oom_invoked", None): _Rule(
         "oom_kill",
@@ -127,8 +147,9 @@ def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = Fal
     shared = _befell_many(local, places.count)
     yield from map(_shared_finding, shared)
     excused = {id(one) for cluster in shared for one in cluster}
+    together = _reset_together(occurrences)
     for occurrence in occurrences:
-        rule = _rule(occurrence, unreachable, alone=alone)
+        rule = _RESETS if id(occurrence) in together else _rule(occurrence, unreachable, alone=alone)
         if rule is not None and id(occurrence) not in excused:
             where = "" if rule.cause == "storage" else occurrence.machine
             grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
@@ -141,7 +162,7 @@ def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = Fal
 
 
 def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
-    """Leave out the reset of a GPU that the same log explains, and a silent GSP where an Xid or a lost GPU says of which."""
+    """Leave out what a line of the same machine explains: a reset, and a silent GSP or driver beside an Xid or a lost GPU."""
     reset = {one.machine for one in occurrences if one.event.event == "gpu_reset"}
     linked = {  # machines whose link errors explain the reset
         one.machine
@@ -155,8 +176,17 @@ def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
         for one in occurrences
         if (one.event.event != "gpu_reset" or not (one.key in explained or one.machine in linked))
         and (one.event.event != "gpu_link_errors" or (one.machine in linked and one.count >= MANY_LINK_ERRORS))
-        and (one.event.event != "gsp_timeout" or one.machine not in named)
+        and (one.event.event not in {"gsp_timeout", "driver_refused"} or one.machine not in named)
     ]
+
+
+def _reset_together(occurrences: Sequence[Occurrence]) -> set[int]:
+    """Return the resets of machines on which the driver reset several GPUs: no GPU of them is singled out."""
+    resets = [one for one in occurrences if one.event.event == "gpu_reset"]
+    devices: dict[str, set[str]] = defaultdict(set)
+    for one in resets:
+        devices[one.machine].add(one.event.pci or "")
+    return {id(one) for one in resets if len(devices[one.machine]) > 1}
 
 
 def _rule(occurrence: Occurrence, unreachable: list[Occurrence], *, alone: bool) -> _Rule | None:
@@ -168,6 +198,8 @@ def _rule(occurrence: Occurrence, unreachable: list[Occurrence], *, alone: bool)
         if alone and event.device is None and not _waits_for_storage(occurrence, unreachable):
             return None  # its stack is left out or cut: it may wait for a file system as well
         return _RULES["hung_task", "storage" if _waits_for_storage(occurrence, unreachable) else "local"]
+    if event.event == "nic" and event.severity == "refused" and not alone:
+        return None
     if event.event == "nfs_not_responding" and occurrence not in unreachable:
         return None
     return _RULES.get((event.event, event.severity)) or _RULES.get((event.event, None))

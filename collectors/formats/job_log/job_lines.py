@@ -31,6 +31,7 @@ _ESCAPELESS = re.compile(
 STAMPED = "[ "  # what is left in a stream's name of a stamp with coordinates: "[ DP0 TP3]"
 _STAMPED = r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 _PARALLEL = r"(?: (?:DP|TP|PP|EP|CP|ATTN_\w{2,6}|MOE_\w{2,6})\d{1,5})+"
+_GO_LOG = re.compile(r"(?P<stamp>\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) (?=[A-Za-z])")  # Go's package "log"
 _CONTAINER = re.compile(
     r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})? ?(?:Z|[+-]\d\d:\d\d)):?\s(?:(?:stdout|stderr)\s[FP]\s)?"
 )
@@ -61,7 +62,7 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
             r"\((?P<actor>raylet|autoscaler|pid=\w{1,20})(?:, ip=(?P<node>[\w.:-]{1,60})| \+[\dhms]{1,12})?\)\s"
         ),
     ),
-    "0": (_CONTAINER, re.compile(r"\d{1,7}[ \t:|]{1,4}(?=\[rank\d{1,7}\]:)")),
+    "0": (_CONTAINER, _GO_LOG, re.compile(r"\d{1,7}[ \t:|]{1,4}(?=\[rank\d{1,7}\]:)")),
     ">": (re.compile(r"> ?"),),  # a quotation in a thread
     " ": (re.compile(r"[ \t]{1,16}(?:\d{1,7}[ \t:|]{1,4})?(?=\[rank\d{1,7}\]:)"),),  # an editor's margin
 }
@@ -79,7 +80,7 @@ _MPIRUN_DATED = re.compile(  # mpirun --timestamp-output
 _COMPOSE = re.compile(r"[\w.-]{1,60}-\d{1,5} +\| ")
 _SYSLOG = re.compile(
     r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) (?P<node>[\w.-]{1,253}) "
-    r"[\w./@-]{1,64}(?:\[(?P<pid>\d{1,10})\])?: ?"
+    r"(?P<program>[\w./@-]{1,64})(?:\[(?P<pid>\d{1,10})\])?: ?"
 )
 _SRUN = re.compile(r"\s{0,7}(\d{1,7}): ?")
 _FENCE = ("```", "~~~")
@@ -88,6 +89,7 @@ _FIELD = re.compile(  # a field of JSON that was printed over several lines, as 
     r"\s{0,40}\"(?:message|msg|err|error|exception|reason|details?)\"\s?: \"(?P<said>(?:[A-Za-z_]\w{0,60}\.){0,8}"
     r"_?[A-Z]\w{0,60}(?:Error|Exception): .{1,4000}?)\"?\s?\}{0,3},?$"
 )
+_STAMPS_ALONE = (_CONTAINER, _GO_LOG)
 _MESSAGES = ("log", "message", "msg", "MESSAGE")
 _STAMPS = ("time", "ts", "timestamp", "asctime", "@timestamp")
 _TALKING = frozenset({"info", "debug", "trace", "notice"})
@@ -113,6 +115,7 @@ class Line:
     pid: int | None = None
     node: str | None = None
     task: int | None = None
+    program: str | None = None  # by syslog's tag
     stamp: str | None = None  # a container runtime's, in the prefix
     seen_at: float | None = None  # when the file was written, UTC seconds
 
@@ -149,7 +152,7 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
         if match is None:
             break
         found.update({name: value for name, value in match.groupdict().items() if value is not None})
-        if match.re is not _CONTAINER:  # a stamp differs from line to line; the layer without it is the process's
+        if match.re not in _STAMPS_ALONE:  # a stamp differs from line to line; the layer without it is the process's
             stream.append(match[0].replace(found.get("stamp", "\n"), "").strip())
         rest = rest[match.end() :]
     if '": "' in rest[:80] and (said := _FIELD.match(rest)):
@@ -157,7 +160,7 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
     name = " ".join(part for part in stream if part not in {"", "[]"})
     return Line(
         number, rest, name, _whole(found, "rank"), _whole(found, "local"), _whole(found, "pid"), found.get("node"),
-        _whole(found, "task"), found.get("stamp"), seen_at,
+        _whole(found, "task"), found.get("program"), found.get("stamp"), seen_at,
     )  # fmt: skip
 
 

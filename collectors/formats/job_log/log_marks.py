@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from collectors.formats.job_log import families, shapes, statements
+from collectors.formats.job_log import components, families, shapes, statements
+from collectors.formats.job_log.families import daemons
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.launchers import WORDS
 from collectors.formats.job_log.shapes import event
@@ -197,6 +199,11 @@ OF_STATEMENTS = (*TROUBLE, *statements.MARKERS, *statements.PROGRAMS)
 NO_NUMBER = ("nan", "NaN", "inf ")
 
 
+def may_hold(text: str) -> bool:
+    """Whether a line may hold an event: nearly none does."""
+    return any(word in text for word in TROUBLE)
+
+
 _TALK = re.compile(r"(?<!NCCL )\b(?:DEBUG|INFO)\b")
 _TALK_WITHIN = 120  # characters: a logger's level is in its prefix
 
@@ -213,9 +220,22 @@ def _named(found: LogEvent) -> LogEvent:
     return msgspec.structs.replace(found, code=statements.code_of(f"{found.exception}: {found.message or ''}"))
 
 
+def _warned(line: Line) -> Iterator[LogEvent]:
+    """Give the error that a warning of NCCL's names: what NCCL goes on after and what ends it are at one level."""
+    if (code := statements.code_of(line.text)) is not None:
+        yield event(line, "nccl_warned", code=code, message=line.text.strip()[:1000])
+
+
 def events_of(line: Line) -> Iterator[LogEvent]:
     """Give the events of one line that belongs to no traceback and to no launcher."""
     text = line.text
+    by_daemon = False
+    if line.program and daemons.PROGRAMS.fullmatch(line.program):
+        named = replace(line, text=f"{line.program}: {text}")
+        if shaped := shapes.events(daemons.SHAPES, named):
+            yield from shaped
+            return
+        by_daemon = True
     if shaped := shapes.events(families.SHAPES, line):
         yield from (_named(each) for each in shaped)
         return
@@ -228,6 +248,7 @@ def events_of(line: Line) -> Iterator[LogEvent]:
         if words in text:
             peer = peer_of(text)
             if name == "nccl_warning" and peer is None:
+                yield from _warned(line)
                 return
             if (
                 f'("{words}' in text
@@ -241,7 +262,12 @@ def events_of(line: Line) -> Iterator[LogEvent]:
                 said = "nccl_error"  # some of what NCCL tries at start-up fails and is done without
             yield event(line, said, **fields, peer=peer, timeout_ms=timeout_of(text), message=text.strip()[:1000])
             return
-    if stated := list(statements.events_of(line)):
+    if by_daemon and statements.is_passed_over(text):
+        return  # what its machine's daemon looked for and did not find is no exception of the job's
+    stated = list(statements.events_of(line))
+    if all(each.code in statements.PASSED_OVER for each in stated):  # what they say by themselves is nothing
+        stated = list(components.events_of(line)) or stated
+    if stated:
         yield from stated
         return
     if ("nan" in text or "NaN" in text or "inf" in text) and loss_is_number(text) is False:

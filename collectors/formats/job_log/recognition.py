@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from collectors.formats.job_log import statements
+from collectors.formats.job_log import components, log_marks, statements
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_lines import may_report, read_step
 from collectors.formats.job_log.tracebacks import HEADER
+from collectors.formats.wrapped_cells import CONTINUED, joined
 
 SNIFFED_LINES = 20
 STATING_LINES = 200  # that may state an error
@@ -35,12 +36,17 @@ def sniff(head: bytes, source: str) -> int:
     reports = islice((line for line in text.splitlines() if may_report(line)), SNIFFED_LINES)
     if sum(read_step(peel(0, line)) is not None for line in reports) > 1:
         return 30
-    if _states(text):
+    if _states(b"\n".join(joined(head.split(b"\n"))).decode(errors="replace") if CONTINUED in head else text):
         return 25
     return 20 if text.strip() and _LOG_NAME.search(source) else 0
 
 
 def _states(text: str) -> bool:
     """Whether a line states an error in the words of a closed vocabulary."""
-    may = islice((line for line in text.splitlines() if statements.may_state(line)), STATING_LINES)
-    return any(any(statements.events_of(peel(0, line))) for line in may)
+    lines = text.splitlines()
+    may = islice((line for line in lines if statements.may_state(line)), STATING_LINES)
+    if any(any(statements.events_of(peel(0, line))) for line in may):
+        return True
+    said = (line for line in lines if "`" not in line and (components.may_state(line) or log_marks.may_hold(line)))
+    may = islice(said, STATING_LINES)
+    return any(any(log_marks.events_of(peel(0, line))) for line in may)

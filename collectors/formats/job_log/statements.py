@@ -12,7 +12,7 @@ from typing import Any
 
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event
-from collectors.formats.job_log.vocabularies import Found, find, holds_any, is_apart
+from collectors.formats.job_log.vocabularies import Found, find, holds_any, is_apart, is_explained
 from collectors.formats.quotations import is_quoted
 from collectors.records import LogEvent
 
@@ -96,13 +96,17 @@ def events_of(line: Line) -> Iterator[LogEvent]:
     """Yield the errors that a line states; none for one that talks about them."""
     text = line.text
     level = _LEVEL.search(text, 0, HEAD)
-    if (level is not None and level["other"] is not None) or _PASSED.search(text) or _SOURCE.search(text):
+    if (
+        (level is not None and level["other"] is not None and "NCCL WARN" not in text)
+        or _PASSED.search(text)
+        or _SOURCE.search(text)
+    ):
         return
     found = list(find(text))
     if not found or len({each.name for each in found}) > MOST_NAMED:
         return
     for one in found:
-        if (level is not None or _states(text, one)) and not is_quoted(text, one.start):
+        if (level is not None or _states(text, one) or is_explained(one, text)) and not is_quoted(text, one.start):
             yield event(line, STATED, code=one.name, message=text.strip()[:1000], **_slots(line))
 
 
@@ -110,6 +114,12 @@ def is_passed(text: str) -> bool:
     """Whether a line warns of what its program goes on after."""
     level = _LEVEL.search(text, 0, HEAD)
     return level is not None and level["other"] is not None and "NCCL" not in text and _PASSED.search(text) is not None
+
+
+def is_passed_over(text: str) -> bool:
+    """Whether all errors that a line names are such as programs meet and go on after."""
+    names = {found.name for found in find(text)}
+    return bool(names) and names <= PASSED_OVER
 
 
 def code_of(said: str) -> str | None:

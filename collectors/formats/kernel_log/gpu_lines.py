@@ -25,6 +25,10 @@ def _gpu_page_fault(found: re.Match[str]) -> dict[str, Any]:
     return fields | ({"pid": int(pid), "process": found["name"].strip() or None} if pid and int(pid) else {})
 
 
+def _driver_refused(_: re.Match[str]) -> dict[str, Any]:
+    return {"event": "driver_refused"}  # of no device: what all of them need is wrong
+
+
 def _link_errors(found: re.Match[str]) -> dict[str, Any]:
     return {
         "event": "gpu_link_errors",
@@ -60,11 +64,12 @@ ROWS: tuple[
         r"(?:NVIDIA|Advanced Micro Devices|AMD).{0,200}\(rev ff\)",
         of_gpu("gpu_lost"),
     ),
+    (("rror during GPU init",), r"amdgpu " + PCI + r": .{0,20}Fatal error during GPU init", of_gpu("gpu_lost")),
     (("lost from bus",), r"amdgpu " + PCI + r": .{0,20}device lost from bus", of_gpu("gpu_lost")),
     (("ASIC reset failed",), r"amdgpu " + PCI + r": .{0,20}ASIC reset failed", of_gpu("gpu_lost")),
     (
         ("page fault (",),
-        r"amdgpu " + PCI + r": (?:amdgpu: )?\[\w{1,20}\] (?:no-retry )?page fault \(.{0,160}?"
+        r"amdgpu " + PCI + r": (?:amdgpu: )?\[\w{1,20}\] (?:(?:no-)?retry )?page fault \(.{0,160}?"
         r"(?:process (?P<name>.{0,64}?) pid (?P<pid>\d{1,10}) thread|\))",
         _gpu_page_fault,
     ),
@@ -93,4 +98,38 @@ ROWS: tuple[
         of_gpu("gpu_reset"),
     ),
     (("GPU reset begin",), r"amdgpu " + PCI + r": .{0,20}GPU reset begin!", of_gpu("gpu_reset")),
+    *(
+        (
+            (word,),
+            r"(?:xe|i915) " + PCI + r": \[drm\](?: \*ERROR\*)? (?:Tile\d{1,2}: )?(?:GT\d{1,2}: )?" + said,
+            of_gpu(name),
+        )
+        for word, said, name in (
+            ("Engine reset: ", r"Engine reset: engine_class=", "gpu_reset"),
+            ("Timedout job: ", r"Timedout job: seqno=", "gpu_reset"),
+            ("GPU HANG: ", r"GPU HANG: ecode ", "gpu_reset"),
+            ("declared device ", r"CRITICAL: Xe has declared device \S{1,20} as wedged", "gpu_lost"),
+            ("Fault response: ", r"Fault response: Unsuccessful ", "gpu_page_fault"),
+        )
+    ),
+    (
+        ("BAR", "I/O region assigned"),
+        r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid|BAR\d is 0M @ 0x0)",
+        _driver_refused,
+    ),
+    (
+        (" NVIDIA devices were", " probe routine failed for", "not supported by"),
+        r"NVRM: (?:None of the NVIDIA devices were |The NVIDIA (?:probe routine failed for \d|GPU .{0,160}not supported by))",
+        _driver_refused,
+    ),
+    *(
+        ((word,), pattern, _driver_refused)
+        for word, pattern in (
+            (": probe of 0", r"(?:nvidia|amdgpu|xe|i915|habanalabs): probe of " + PCI + r" failed with error -\d"),
+            (
+                ": probe with driver ",
+                r"(?:nvidia|amdgpu|xe|i915|habanalabs) " + PCI + r": probe with driver \w{1,20} failed with error -\d",
+            ),
+        )
+    ),
 )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from collectors.formats.kernel_log import gpu_lines, storage_lines
+from collectors.formats.kernel_log import gpu_lines, nic_lines, storage_lines
 from collectors.records import pci_address
 
 Fields = dict[str, Any]
@@ -63,6 +63,7 @@ _NAME = re.compile(r"^name='?([^,']*)'?(?:,\s*|$)")
 _AFTER_NAME = re.compile(r"^name='?.{0,15}'?(?:,\s*|$)")  # the longest a name can be: it may hold commas itself
 _SEVERITY = re.compile(r"\b(link[ -]?fatal|non-?fatal|fatal)\b", re.IGNORECASE)
 _LINK = re.compile(r"\blink\s*(-?\d{1,5})", re.IGNORECASE)
+_SXID_FATAL = re.compile(r"\s*Severity 1\b")  # NVSWITCH_ERROR_SEVERITY_FATAL of the driver's ctrl_dev_nvswitch.h
 _REGISTERS = re.compile(r"[(\[]\s*((?:0x[0-9a-fA-F]{1,16}[\s,]*){1,32})[)\]]")
 
 
@@ -108,8 +109,10 @@ def _severity_word(word: str) -> str:
 
 def _sxid(found: re.Match[str]) -> Fields | None:
     rest = found[4] or ""
-    if re.match(r"\s*(?:Severity \d|Data \{)", rest):
-        return None  # the second and third lines of the same error
+    if re.match(r"\s*(?:Severity 0|Data \{)", rest):
+        return None  # further lines of the same error
+    if _SXID_FATAL.match(rest):  # the second line, where a paste has left out the first
+        rest = " Fatal"
     severity, link = _SEVERITY.search(rest), _LINK.search(rest)
     return {
         "event": "sxid",
@@ -142,36 +145,6 @@ def _dpc(found: re.Match[str]) -> Fields:
     severity = "fatal" if int(found["status"], 16) >> 1 & 3 == ERR_FATAL else "nonfatal"
     pci = found["late"] or found["pci"]
     return {"event": "aer", "severity": severity, "device": found["driver"], "pci": pci_address(pci) if pci else None}
-
-
-_MLX5_NOISE = re.compile(
-    r"ACCESS_REG|firmware version|enabling|Supported tc|E-Switch|MLX5E|bandwidth|renamed|Rate limit"
-)
-_MLX5_SEVERITIES = (
-    (
-        "fatal",
-        re.compile(r"compromised|[Ff]atal|assert_var|device state is internal error|synd 0x(?!0\b)", re.IGNORECASE),
-    ),
-    (
-        "error",
-        re.compile(r"event\[error\]|[Cc]able error|[Tt]imeout|[Ee]rror|failed|fail\b|High Temperature", re.IGNORECASE),
-    ),
-)
-
-
-def _mlx5(found: re.Match[str]) -> Fields | None:
-    """Keep what a Mellanox NIC reports as wrong; ACCESS_REG failures are caused by monitoring tools and are dropped."""
-    rest = found.string[found.start() :]
-    if _MLX5_NOISE.search(rest):
-        return None
-    pci = re.search(_PCI, rest)
-    fields: Fields = {"device": found["device"], "pci": pci_address(pci[1]) if pci else None}
-    if re.search(r"insufficient power", rest, re.IGNORECASE):
-        return {"event": "pcie_power", **fields}
-    for severity, words in _MLX5_SEVERITIES:
-        if words.search(rest):
-            return {"event": "mlx5", "severity": severity, **fields}
-    return {"event": "mlx5", "severity": "info", **fields} if "module event" in rest else None
 
 
 def _driver_link(found: re.Match[str]) -> Fields:
@@ -250,7 +223,9 @@ _MACHINE_CHECK = (
     rf"{_HARDWARE}(?:Machine check: Processor context corrupt|Uncorrected hardware memory error|Uncorrected, software|"
     r"CPUs not responding to MCE)|EDAC [\w ]{1,32}: \d+ UE\b|Memory failure: 0x"
 )
-_KILLED = r"(?P<memcg>Memory cgroup )?(?:[\w() ]{1,60}: )?Killed process (?P<pid>\d{1,10}),? \((?P<name>[^)]{0,64})\)"
+_KILLED = (
+    r"(?P<memcg>Memory cgroup )?(?:[\w() ]{1,60}: )?Kill(?:ed)? process (?P<pid>\d{1,10}),? \((?P<name>[^)]{0,64})\)"
+)
 # The line names two cgroups before the task. Its end is the kernel's own, unless the kernel cut it (at 976 characters).
 _OOM_SUMMARY = (
     r"oom-kill:(?P<memcg>constraint=CONSTRAINT_MEMCG)?.{0,800},task=(?P<name>.{0,64}?),"
@@ -315,7 +290,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         _dpc,
     ),
     ((" invoked oom-killer: ",), r"(?P<name>[\s\S]{1,15}?) invoked oom-killer: gfp_mask=0x", _oom_invoked),
-    (("Killed process",), _KILLED, _oom),
+    (("Killed process", "Kill process"), _KILLED, _oom),  # up to Linux 4.20 the first line says that it will
     (("oom-kill:",), _OOM_SUMMARY, _oom),
     (
         ("soft lockup",),
@@ -357,7 +332,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         r"(?:bonding: )?(?P<port>bond[\w.]{0,20}): .{0,60}link status definitely (?P<state>up|down)(?P<pci>)",
         _driver_link,
     ),
-    (("mlx5_",), r"(?:infiniband )?(?P<device>mlx5_\w{1,20}):?", _mlx5),
+    *nic_lines.ROWS,
     (("event severity",), _HARDWARE + r"event severity: (fatal|recoverable|corrected|info)", _ghes),
     (
         ("Machine check: Proc", "Uncorrected hardware", "Uncorrected, soft", " UE", "Memory failure", "MCE"),

@@ -13,6 +13,7 @@ _TROUBLE_OF_NVME = (
 _TROUBLE_OF_XFS = r"[Cc]orruption|[Ss]hutdown|[Ss]hutting down|I/O [Ee]rror"
 _BLOCK = r"(?:\w{1,32}: )?(?:Buffer )?"  # "blk_update_request: "
 _LUSTRE = r"[^'\"]*"  # a line ends with the job's name in quotes, which a user chose
+_IMPORT = r"(?P<device>[\w.@:]{1,64}?(?:-(?:MDT|OST)[0-9a-f]{4})?)(?:-(?:osc|mdc|mgc|lwp|osp)\b[^\s:]{0,80})?"
 _TARGET = r"(?P<device>[\w.]{1,40}-(?:MDT|OST)[0-9a-f]{4})?"
 _FAILED = (
     r"failed(?: with|: rc =) -(?:5|107|108|110|11[1-6])\b"  # errno(3): the server, or the way to it, gave no answer
@@ -39,7 +40,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (  # a word of the line, its pattern, t
     ("CIFS", r"CIFS:? VFS: (?:\\\\|Server )(?P<device>\S{1,128}) has not responded in \d{1,6} seconds", _LOST),
     ("ceph: ", r"ceph: (?:\[[\w ]{1,80}\]: ?)?(?P<device>mds\d{1,5}) (?:hung|came back with stale)", _LOST),
     ("LustreError", rf"LustreError: {_LUSTRE}(?:evicted|timed out|not responding)", _LOST),
-    ("Lustre", rf"Lustre: {_LUSTRE}Connection to (?P<device>\S{{1,64}}) {_LUSTRE}was lost", _LOST),
+    ("Lustre", rf"Lustre: {_IMPORT}: Connection to {_LUSTRE}was lost", _LOST),
     (
         "LustreError",
         rf"LustreError: [\d:-]{{1,40}} {_TARGET}{_LUSTRE}(?:operation \w{{1,40}} to node|communicating with) {_LUSTRE}{_FAILED}",
@@ -47,5 +48,5 @@ ROWS: tuple[tuple[str, str, str], ...] = (  # a word of the line, its pattern, t
     ),
     ("Lustre", rf"Lustre: {_LUSTRE}Request sent has {_UNSENT}(?:{_LUSTRE}->{_TARGET})?", _LOST),
     ("LNet", rf"LNet(?:Error)?: {_LUSTRE}Timed out (?:tx|RDMA)\b", _LOST),
-    ("Lustre", rf"Lustre: {_LUSTRE}Connection restored to (?P<device>\S{{1,64}})", "nfs_responding"),
+    ("Lustre", rf"Lustre: {_IMPORT}: Connection restored to ", "nfs_responding"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collectors.formats.job_log.families import (
     accelerators,
+    daemons,
     mpi,
     network,
     nodes,
@@ -26,8 +27,10 @@ SHAPES = (
     *ray.SHAPES,
     *serving.SHAPES,
     *accelerators.SHAPES,
+    *daemons.SHAPES,
 )
 BLOCKS = (
+    *network.BLOCKS,
     *pytorch.BLOCKS,
     *programs.BLOCKS,
     *schedulers.BLOCKS,
@@ -36,4 +39,5 @@ BLOCKS = (
     *mpi.BLOCKS,
     *ray.BLOCKS,
     *accelerators.BLOCKS,
+    *daemons.BLOCKS,
 )

@@ -84,8 +84,18 @@ SHAPES = (
     shape("HSA_STATUS_ERROR", r"(?P<message>HSA_STATUS_ERROR\w{0,60}.{0,160})", "cuda_error"),
     shape(
         "Failed to initialize NVML",
-        r"(?:^|[Ee]rror: .{0,80}: )Failed to initialize NVML: (?P<message>[\w/ ,-]{1,80})\s*$",
+        r"(?:^|^[IWEF]\d{4} [\d:.]{8,16} {1,8}\d{1,9} [\w./-]{1,80}:\d{1,6}\] |[Ee]rror: .{0,80}: )"
+        r"(?P<message>Failed to initialize NVML: [\w/ ,-]{1,80})\.?\s*$",
         "cuda_error",
+    ),
+    shape("dcmi mod", r"(?P<message>dcmi mod\w{2,3} initialize\w? failed.{0,80})", "cuda_error"),
+    shape("failed call to hipInit", r"(?P<message>failed call to hipInit: .{1,80})", "cuda_error"),
+    *(  # NVIDIA's device plug-in
+        shape(word, r"(?P<message>" + said + r")", "cuda_error")
+        for word, said in (
+            ("No devices found. Waiting", r"No devices found\. Waiting indefinitely"),
+            ("Incompatible ", r"Incompatible (?:platform|strategy) detected.{0,40}"),
+        )
     ),
     shape(
         "communicate with the NVIDIA driver",
@@ -116,6 +126,7 @@ SHAPES = (
         r"(?P<message>with CUDA capability sm_\d{1,3} is not compatible with the current PyTorch installation)",
         "cuda_error",
     ),
+    shape("Test HIP failure", r"Test HIP failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,160})", "cuda_error"),
     shape("Test CUDA failure", r"Test CUDA failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,160})", "cuda_error"),
     shape("Test NCCL failure", r"Test NCCL failure \S{1,80}:\d{1,6} '(?P<message>[^']{1,200})", "nccl_error"),
     *(  # systemd's words, in a language that it leaves alone
@@ -251,8 +262,18 @@ SHAPES = (
     ),
     shape(
         "| Fail",
-        r"^\| (?P<message>(?:" + _DIAGNOSTICS + r") {1,30}\| Fail(?: - GPUs?: [\d, ]{1,60})?) {1,60}\|",
+        r"^\| (?P<message>(?:" + _DIAGNOSTICS + r") {1,30}\| Fail(?: - GPUs?: (?P<device>\d[\d, ]{0,60}?))?) {1,60}\|",
         "diagnostic_failed",
+    ),
+    *(  # why a test of dcgmi could not run, where it is no GPU's fault (dcgm_errors.h)
+        shape(
+            word,
+            r"^\| (?:Warning|Error|Info)(?:: GPU ?\d{1,3})? {1,30}\| (?P<message>.{0,40}\bGPU ?(?P<device>\d{1,3})\b.{0,400}?"
+            r"(?:busy or unavail|already in use|conflicting|[Pp]ermission|[Ff]abric ?[Mm]anager|insufficient).{0,200}?)"
+            r" {0,8}\|\s*$",
+            "diagnostic_prevented",
+        )
+        for word in ("| Warning", "| Error", "| Info")
     ),
     shape("| Fail", r"^\| (?P<message>-> \d{1,3} {1,40}\| Failure) {1,60}\|", "diagnostic_failed"),
     shape("OOM when allocating", r"(?P<message>OOM when allocating tensor.{0,200})", "oom"),
@@ -266,6 +287,18 @@ BLOCKS = (
         (re.compile(r"-> (?P<message>.{1,100})"),),
         "cuda_error",
         closes="first",
+    ),
+    Block(  # nvidia-smi -q, of a GPU behind NVSwitches
+        "Fabric",
+        re.compile(r"^\s{0,12}Fabric\s*$"),
+        (
+            re.compile(r"\s{2,20}State\s{1,60}: (?P<message>In Progress|Not Started)\s*$"),
+            re.compile(r"\s{2,20}Status\s{1,60}: (?P<message>(?!Success|N/A)[A-Z].{2,60})$"),
+        ),
+        "cuda_error",
+        closes="first",
+        fields={"exception": "NVLink fabric"},
+        within_lines=4,
     ),
     Block(
         "Remapped Rows",

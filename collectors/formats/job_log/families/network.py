@@ -8,6 +8,7 @@ the program's or the driver's.
 
 from __future__ import annotations
 
+from collectors.formats.job_log.families import fabric_setup
 from collectors.formats.job_log.shapes import shape
 
 _PEER = r"(?P<host>[\w.:%-]{1,253}?)<(?P<port>\d{1,5})>"
@@ -63,18 +64,21 @@ SHAPES = (
     shape("completion from peer", _COMPLETION + r"(?P<code>\d{1,2})\b", "nccl_error"),
     shape("Got completion with", _ALONE + r"(?P<code>12|13)\b", "network_error"),
     shape("Got completion with", _ALONE + r"(?P<code>5)\b", "connection_closed"),
-    shape(
-        "Call to ibv_",
-        r"Call to ibv_(?:reg_mr|create_[cq]q|post_)\w{0,20} failed with (?P<message>error .{1,80})",
-        "nccl_error",
-    ),
+    shape("Call to ibv_", r"Call to ibv_post_\w{0,20} failed with (?P<message>error .{1,80})", "nccl_error"),
     shape(
         "completed with error. RC",
         r"NET/OFI .{0,60}completed with error\. RC: \d{1,5}\. (?:Flags: \d{1,20}\. )?Error: (?:\d{1,6} \()?"
         r"(?P<code>[^.(]{0,40}(?:[Uu]nresponsive|[Uu]nreachable|[Rr]etr(?:y|ies))[^.(]{0,80})",
         "network_error",
     ),
-    shape("completed with error. RC", r"NET/OFI .{0,60}(?P<message>completed with error\. RC: .{1,200})", "nccl_error"),
+    shape(
+        "completed with error. RC",
+        r"NET/OFI .{0,60}(?P<message>completed with error\. RC: .{0,80}(?:[Ff]lush|[Cc]ancel|[Aa]bort|[Rr]eset).{0,160})",
+        "nccl_error",
+    ),
+    shape(
+        "completed with error. RC", r"NET/OFI .{0,60}(?P<message>completed with error\. RC: .{1,200})", "network_error"
+    ),
     shape(
         "Transport retry count exceeded",
         r"^"
@@ -141,7 +145,7 @@ SHAPES = (
     shape(
         "modify", _MODIFY + r"(?P<code>Connection timed out|Network is unreachable|No route to host)", "network_error"
     ),
-    shape("ibv_modify_qp failed", r"(?P<message>ibv_modify_qp failed with .{1,200})", "nccl_error"),
+    *fabric_setup.EARLY,
     *(
         shape(word, _CONNECT + UNREACHED + r"(?!, retrying)", "network_error")
         for word in ("onnect to ", "onnect failed", "onnect returned")
@@ -178,9 +182,6 @@ SHAPES = (
         r"libfabric:\d{1,10}:\d{1,12}:.{1,200}err: \d{1,5}, message: (?P<code>Un(?:reachable|responsive) remote)",
         "network_error",
     ),
-    shape(
-        "NCCL WARN ",
-        r"NCCL WARN (?P<message>(?:NET/OFI .{0,200}(?:[Ff]ail|[Ee]rror)|Bootstrap : no socket interface).{0,200})",
-        "nccl_error",
-    ),
+    *fabric_setup.LATE,
 )
+BLOCKS = fabric_setup.BLOCKS

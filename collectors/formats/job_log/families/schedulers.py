@@ -64,7 +64,7 @@ SHAPES = (
     ),
     shape(
         "SystemOOM",
-        r"\bSystemOOM\s.{1,160}?\s(?P<message>System OOM encountered, victim process: .{1,100})",
+        r"\bSystemOOM\s.{1,160}?\s(?P<message>System OOM encountered(?:, victim process: .{1,100})?)",
         "oom_kill",
     ),
     shape(
@@ -155,6 +155,8 @@ SHAPES = (
         "pod_waits",
     ),
     shape("FailedScheduling", r"\bFailedScheduling\s.{1,160}?\s(?P<message>pod group .{1,300})", "pod_waits"),
+    shape("Cannot schedule pods: ", r"(?P<message>PodUnschedulable:? Cannot schedule pods: .{1,200})", "pod_waits"),
+    shape("rror syncing pod", r"(?P<message>Error syncing pod, skipping: .{1,300})", "evicted"),
     shape("assign flavors to pod set", r"(?P<message>couldn't assign flavors to pod set .{1,200})", "pod_waits"),
     *(
         shape(
@@ -220,8 +222,8 @@ SHAPES = (
     shape("unresolvable CDI devices", r"(?P<message>unresolvable CDI devices .{1,160})", "evicted"),
     shape(
         "rror: pyxis: ",
-        r"(?:slurmd|slurmstepd|spank-(?:epilog|prolog)|srun): error: (?P<message>pyxis: (?:(?:mkdir|enroot|couldn't|failed|"
-        r"unable|could not|child|container start)\b).{1,200})",
+        r"(?:slurmd|slurmstepd|spank-(?:epilog|prolog)|srun): error: "
+        r"(?P<message>pyxis: (?!\s|printing|if the )(?!\[(?:INFO|WARN)).{1,200})",
         "evicted",
         operation="plugin",
     ),

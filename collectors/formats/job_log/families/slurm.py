@@ -143,7 +143,31 @@ SHAPES = (
             "NHC: ",
         )
     ),
-    shape("Reason=", r"^\s{0,8}Reason=" + _REASON + r"\s?\[\w{1,32}@\d{4}-", "node_failure"),
+    *(  # sinfo --Format=reason,nodelist
+        shape(word, r"^" + _REASON + r"\s{2,60}" + _NODES + r"\s*$", "node_failure")
+        for word in (
+            "gres/",
+            "Low RealMemory",
+            "Low TmpDisk",
+            "Low CPUs",
+            "Low socket",
+            "Not responding",
+            "Kill task failed",
+        )
+    ),
+    *(  # sinfo -lN
+        shape(
+            word,
+            r"^"
+            + _NODE
+            + r"\s{1,40}\d{1,5}\s{1,20}\S{1,40}\s{1,20}(?:down|drain\w{0,3}|drng|fail\w{0,3}|inval)\S{0,2}\s.{10,160}?\s"
+            + _REASON
+            + r"\s*$",
+            "node_failure",
+        )
+        for word in (" down", " drain", " inval", " fail")
+    ),
+    shape("Reason=", r"(?:^|[\s:])Reason=" + _REASON + r"\s?\[\w{1,32}@\d{4}-", "node_failure"),
     *(
         shape(word, r"\sPD\s.{1,120}\s\((?P<message>" + word + r"[^)]{0,200})\)\s*$", "pod_waits")
         for word in (

@@ -32,8 +32,8 @@ _OF_XLA = re.compile(r"HIP_ERROR_([A-Z][a-z]\w*)")
 _NUMBER = re.compile(r"\d+")
 _OF_LIBFABRIC = re.compile(r"FI_(E[A-Z]+)")
 _BEFORE = re.compile(
-    r"(?:^\s{0,24}|[:=()\[\]>,;]| -|\b(?:[Ee]rror|[Ee]rrno|failed|failure|status|result|code|with|is|got|returned|"
-    r"CUDA|HIP|NPU|XPU|HPU|MUSA|MLU|TPU)(?: \d{1,4})?)"
+    r"(?:^\s{0,24}|[:=()\[\]>,;](?:\s?\d{1,4}\b)?| -|\b(?:[Ee]rror|[Ee]rrno|failed|failure|status|result|code|with|is|got|"
+    r"returned|CUDA|HIP|NPU|XPU|HPU|MUSA|MLU|TPU)(?: \d{1,4})?)"
     r"\s{0,3}[\"'`(]?(?:an? |the )?$"
 )
 _BEHIND = re.compile(r"(?:[\"'`]| /|[.\s]*(?:$|[)\]:;,(|]|- ))")
@@ -146,6 +146,14 @@ def _numbered() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
         (pattern, dict(row.partition(": ")[0].split()[:2] for row in rows.strip().splitlines() if row[:1].isdigit()))
         for pattern, rows in lists
     )
+
+
+def is_explained(found: Found, text: str) -> bool:
+    """Whether an error's own text follows its name, as ``[CUDA_ERROR_NOT_PERMITTED] operation not permitted in …``."""
+    after = text[found.end : found.end + 200].lower().lstrip(" ]):'\"-")
+    first = _WORD.match(after)
+    entries = _index().get(first[0], ()) if first else ()
+    return any(entry.name == found.name and not entry.is_name and after.startswith(entry.phrase) for entry in entries)
 
 
 def names() -> frozenset[str]:
