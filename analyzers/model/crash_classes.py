@@ -120,11 +120,11 @@ def _crash() -> Iterator[FaultClass]:
         "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
         advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",
     )  # fmt: skip
-    yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
 
 
 def _shown_by_lines() -> Iterator[FaultClass]:
     by = ("crash",)
+    yield FaultClass("spike", ("numeric",), ("unknown",), "none", "the loss or the gradient norm jumped")
     yield FaultClass(
         "node_drained", by, ("platform",), "none", "the scheduler took its node out of use",
         advice="an administrator sees why, and the job runs on other nodes until then",
