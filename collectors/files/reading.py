@@ -22,7 +22,7 @@ from collectors.files.path_roles import Seat, seats
 from collectors.files.sandbox import Pool, Skip, Watch
 from collectors.files.streams import Limits, Opened
 from collectors.formats import Damaged, Format, Input, recognise
-from collectors.formats.advice import is_advice
+from collectors.formats.prose.advice import is_advice
 from collectors.formats.text_lines import is_text
 from collectors.records import LogEvent, Record, StackDump, Steps, Unread, block
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from collectors.formats import Input, accounts, titles, wrapped_cells
-from collectors.formats.advice import changed_lines
+from collectors.formats import Input, wrapped_cells
 from collectors.formats.job_log import found_events, log_marks
 from collectors.formats.job_log.attempt_logs import AttemptLogs
 from collectors.formats.job_log.broken_steps import BrokenStep, is_broken
@@ -23,7 +22,9 @@ from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
 from collectors.formats.markup import Margin, is_literal, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import SmiLines
-from collectors.formats.reports import reported
+from collectors.formats.prose import accounts, titles
+from collectors.formats.prose.advice import changed_lines
+from collectors.formats.prose.reports import reported
 from collectors.formats.stacks import stack_lines
 from collectors.formats.tables import cells_of
 from collectors.formats.text_concerns import (

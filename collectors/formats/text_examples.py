@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-from collectors.formats.advice import is_advice, is_of_tests
 from collectors.formats.job_log.statements import STATED
+from collectors.formats.prose.advice import is_advice, is_of_tests
 from collectors.records import LogEvent, Record, StragglerReports
 
 _BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback", STATED})

@@ -63,7 +63,6 @@ _NAME = re.compile(r"^name='?([^,']*)'?(?:,\s*|$)")
 _AFTER_NAME = re.compile(r"^name='?.{0,15}'?(?:,\s*|$)")  # the longest a name can be: it may hold commas itself
 _SEVERITY = re.compile(r"\b(link[ -]?fatal|non-?fatal|fatal)\b", re.IGNORECASE)
 _LINK = re.compile(r"\blink\s*(-?\d{1,5})", re.IGNORECASE)
-_SXID_FATAL = re.compile(r"\s*Severity 1\b")  # NVSWITCH_ERROR_SEVERITY_FATAL of the driver's ctrl_dev_nvswitch.h
 _REGISTERS = re.compile(r"[(\[]\s*((?:0x[0-9a-fA-F]{1,16}[\s,]*){1,32})[)\]]")
 
 
@@ -109,10 +108,8 @@ def _severity_word(word: str) -> str:
 
 def _sxid(found: re.Match[str]) -> Fields | None:
     rest = found[4] or ""
-    if re.match(r"\s*(?:Severity 0|Data \{)", rest):
-        return None  # further lines of the same error
-    if _SXID_FATAL.match(rest):  # the second line, where a paste has left out the first
-        rest = " Fatal"
+    if re.match(r"\s*(?:Severity \d|Data \{)", rest):
+        return None  # the second and third lines of the same error
     severity, link = _SEVERITY.search(rest), _LINK.search(rest)
     return {
         "event": "sxid",

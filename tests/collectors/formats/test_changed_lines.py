@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collectors.formats.advice import changed_lines, is_of_tests
+from collectors.formats.prose.advice import changed_lines, is_of_tests
 
 
 def test_the_lines_of_a_fence_that_is_marked_as_a_change() -> None:

@@ -193,12 +193,12 @@ def test_a_line_written_to_the_real_kmsg_comes_once() -> None:
     """On this machine's own /dev/kmsg a harmless event is read, dated within seconds, and never again."""
     if not os.access("/dev/kmsg", os.R_OK | os.W_OK):
         pytest.skip("/dev/kmsg cannot be opened here for reading and writing")
-    name = f"test-{uuid.uuid4().hex[:12]}"
+    name = f"test_{uuid.uuid4().hex[:12]}"
     host = Host("gpu-0001")
     collector = Kernel(host)
     seen = events(run(collector))
     before = host.clock.now()
-    Path("/dev/kmsg").write_text(f"Lustre: test: Connection restored to {name}\n")
+    Path("/dev/kmsg").write_text(f"Lustre: {name}: Connection restored to 10.0.0.1@o2ib\n")
 
     found = run(collector)
 

@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collectors.formats import Input, account_words
-from collectors.formats.advice import is_advice, is_of_tests
+from collectors.formats import Input
 from collectors.formats.job_log import statements, vocabularies
-from collectors.formats.reports import SUPPOSED
-from collectors.formats.titles import ASKS, TALKS, without_tags
+from collectors.formats.prose import account_words
+from collectors.formats.prose.advice import is_advice, is_of_tests
+from collectors.formats.prose.reports import SUPPOSED
+from collectors.formats.prose.titles import ASKS, TALKS, without_tags
 from collectors.records import LogEvent
 
 ACCOUNT = "account"
@@ -104,6 +105,8 @@ def statements_in(head: str) -> list[Stated]:
     title, sentences, answers = _parts(head)
     solved = [(number, said) for number, said in (*sentences, *answers) if _SOLVED.search(said)]
     for said_in, supposed in ((solved, _OPEN), (title, TALKS), (sentences, SUPPOSED), (answers, SUPPOSED)):
+        if said_in is not title and not _OURS.search(head):
+            continue  # a document's sentences say what may happen to everybody
         if found := _all_stated(said_in, supposed):
             beside = _all_stated(sentences, SUPPOSED) if said_in is title else []
             return found if len({each.name for each in (*found, *beside)}) <= MOST_NAMED else []

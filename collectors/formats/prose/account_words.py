@@ -25,7 +25,7 @@ _WORDS = {
 
 # The order is that of what decides more: what is broken, before what a program met.
 ROWS = r"""
-gpu_gone: \b(?:lost|loses?|losing|lack\w*|dropp\w+|drops) (?:an?|the|one|two|three|some|its|\d)(?: of \w+)? (?:\w+ )?<GPU>\b
+gpu_gone: \b(?:lost|loses?|losing|lack\w*|dropp\w+|drops) (?:an?|the|one|two|three|some|its|\d)(?: of \w+)? (?:\w+ )?<GPU>\b(?! (?:hours?|days?|time|memory|util\w*))
 gpu_gone: \b<GPU>(?: ?#?\d{1,2})? (?:\w+ly )?(?:<IS>)?(?:lost|missing|missed|disappear\w*|vanish\w*|gone|<BROKEN>)\b
 gpu_gone: \b<GPU>(?: ?#?\d{1,2})? (?:\w+ly )?(?:<IS>)?(?:drop\w*|fall\w*|fell) (?:off|out)\b
 gpu_gone: \b(?:fall(?:s|en|ing)?|fell) off the bus\b|掉卡|显卡(?:丢失|消失|掉)

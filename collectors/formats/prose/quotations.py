@@ -44,7 +44,7 @@ _SENTENCE = re.compile(
     r"we(?! are taking))\b|\bno $"
 )
 _SENTENCE_BEHIND = re.compile(
-    r"(?i)\b(?:is (?:no longer|raised|shown|printed|retried|handled|caught|expected)|means|"
+    r"(?i)\b(?:is (?:no longer|raised|shown|printed|retried|handled|caught|expected)|means|on purpose|"
     r"what (?:do|does|can|should)|how (?:do|can|to)|"
     r"when (?:you|the|a|an|two|labels)|if (?:you|the|a|an|its)|last (?:week|month|year))\b"
 )

@@ -31,8 +31,6 @@ _CHANGE = re.compile(
     r"|^[\W_]{0,4}this (?:PR|MR|(?:pull|merge) request|change|commit|patch)(?: also| now)? "
     r"(?!(?:was|is|has|does|causes|breaks|crashes|hangs|fails|leads|results|seems)\b)[a-z]{2,14}s\b"
 )
-
-
 _EXPLAINED = re.compile(r"(?m)^> ?NVRM: [^\n]{1,600}\n[-*] ")
 """A driver's line that a thread quotes above an item of a list, in which it says what the line means."""
 _OURS = re.compile(
