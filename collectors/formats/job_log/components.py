@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event
 from collectors.formats.job_log.statements import STATED
-from collectors.formats.prose.quotations import is_quoted
+from collectors.formats.quotations import is_quoted
 from collectors.records import LogEvent
 
 WORDS = (

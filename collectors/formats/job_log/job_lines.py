@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.formats.prose.quotations import is_row
+from collectors.formats.quotations import is_row
 from collectors.formats.text_lines import iso_seconds, utc_seconds
 
 MAX_LINE_CHARACTERS = 8192

@@ -20,7 +20,7 @@ from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.launchers import WORDS
 from collectors.formats.job_log.shapes import event
 from collectors.formats.job_log.tracebacks import BEGINNINGS, LAST_LINES
-from collectors.formats.prose.quotations import OPENERS, is_sampled
+from collectors.formats.quotations import OPENERS, is_sampled
 from collectors.records import LogEvent
 
 _GROUP = re.compile(

@@ -13,7 +13,7 @@ from typing import Any
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event
 from collectors.formats.job_log.vocabularies import Found, find, holds_any, is_apart, is_explained
-from collectors.formats.prose.quotations import is_quoted
+from collectors.formats.quotations import is_quoted
 from collectors.records import LogEvent
 
 STATED = "stated"

@@ -17,7 +17,7 @@ from collectors.formats.job_log.launchers import Launcher
 from collectors.formats.job_log.shapes import Blocks, without_endless_numbers
 from collectors.formats.job_log.traceback_events import event_of, is_cut_of, names_service, quoted_in
 from collectors.formats.job_log.tracebacks import HEADER, Assembler, goes_on_in_message, last_line
-from collectors.formats.prose.quotations import Quotes
+from collectors.formats.quotations import Quotes
 from collectors.records import LogEvent
 
 MAX_TAIL = 8  # lines of a message, counted from the exception's own

@@ -10,7 +10,7 @@ import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.kernel_log import kernel_lines, kernel_times, mcelog
-from collectors.formats.prose.quotations import is_quoted
+from collectors.formats.quotations import is_quoted
 from collectors.formats.text_lines import lines
 from collectors.records import KernelEvent, Record, Unread, pci_address
 

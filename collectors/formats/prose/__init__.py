@@ -1,1 +1,1 @@
-"""What people write around the lines of programs: titles, sentences, quotations, advice, and what they report themselves."""
+"""What people write around the lines of programs: titles, sentences, advice, and what they report themselves."""

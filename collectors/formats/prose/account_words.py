@@ -12,6 +12,8 @@ from functools import cache
 
 _WORDS = {
     "<GPU>": r"(?:GPUs?|(?:graphics? |video )?cards?|accelerators?|NPUs?|XPUs?|HPUs?)",
+    "<ONE>": r"(?:an?|the|one|two|three|some|its|\d)",
+    "<NO_TIME>": r"(?! (?:hours?|days?|time|memory|util\w*))",
     "<BROKEN>": r"(?:broken|faulty|defective|damaged|dying|dead|died|failing|bad|failed)",
     "<IS>": r"(?:(?:is|are|was|were|has|have|had|got|gets?|went|goes|keeps?|became|become) (?:\w+ |been )?)",
     "<HOST>": r"(?:server|machine|node|host|computer|PC|workstation|box)",
@@ -25,7 +27,7 @@ _WORDS = {
 
 # The order is that of what decides more: what is broken, before what a program met.
 ROWS = r"""
-gpu_gone: \b(?:lost|loses?|losing|lack\w*|dropp\w+|drops) (?:an?|the|one|two|three|some|its|\d)(?: of \w+)? (?:\w+ )?<GPU>\b(?! (?:hours?|days?|time|memory|util\w*))
+gpu_gone: \b(?:lost|loses?|losing|lack\w*|dropp\w+|drops) <ONE>(?: of \w+)? (?:\w+ )?<GPU>\b<NO_TIME>
 gpu_gone: \b<GPU>(?: ?#?\d{1,2})? (?:\w+ly )?(?:<IS>)?(?:lost|missing|missed|disappear\w*|vanish\w*|gone|<BROKEN>)\b
 gpu_gone: \b<GPU>(?: ?#?\d{1,2})? (?:\w+ly )?(?:<IS>)?(?:drop\w*|fall\w*|fell) (?:off|out)\b
 gpu_gone: \b(?:fall(?:s|en|ing)?|fell) off the bus\b|掉卡|显卡(?:丢失|消失|掉)

@@ -8,7 +8,7 @@ import pytest
 
 from collectors.formats import Input, text_evidence
 from collectors.formats.prose.advice import is_advice
-from collectors.formats.prose.quotations import is_quoted
+from collectors.formats.quotations import is_quoted
 from tests.collectors.formats.test_job_log import events
 
 CUDA = "CUDA error: an illegal memory access was encountered"
