@@ -63,6 +63,12 @@ def _files() -> Iterator[FaultClass]:
         advice="nothing is done on a person's words alone: add the lines that the programs printed",
         traits=("alone", "words_only"),
     )  # fmt: skip
+    yield FaultClass(
+        "like_other_texts", ("text_class",), ("code", "data", "network", "platform", "storage"), "none",
+        "no rule decides it, and its words are those of other failures",
+        advice="nothing is done on the likeness of words: add the lines that the programs printed",
+        traits=("alone",),
+    )  # fmt: skip
 
 
 def _crash() -> Iterator[FaultClass]:

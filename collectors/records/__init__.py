@@ -24,7 +24,7 @@ from collectors.records.collectives import (
     Ring,
     Steps,
 )
-from collectors.records.events import OF_SERVICES, KernelEvent, LogEvent
+from collectors.records.events import OF_SERVICES, WHOLE_TEXT, KernelEvent, LogEvent
 from collectors.records.flight_recorder import (
     FLIGHT_RECORDER_COLUMNS,
     PG_STATUS_COLUMNS,
@@ -90,6 +90,7 @@ __all__ = [
     "STEP_COLUMNS",
     "STRAGGLER_COLUMNS",
     "TIMING_COLUMNS",
+    "WHOLE_TEXT",
     "AnyRecord",
     "CollectiveTimings",
     "CollectorReport",

@@ -34,6 +34,10 @@ OF_SERVICES = ("HTTP_", "CURLE_", "SERVICE_", "STORE_")
 """What codes of log events begin with that are answers and failures of services outside of the job."""
 
 
+WHOLE_TEXT = "whole_text"
+"""The event that holds a text of which no rule uses a line, in its ``message``."""
+
+
 class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
     """One event of a job's log: a traceback, a watchdog's timeout, an exit."""
 
@@ -44,6 +48,7 @@ class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
     #   collective_mismatch    `ranks` call `operation` at `sequence`, where others call another: one event an operation
     # Of the network: network_error  the card or port `device` of this node reports `code`; `peer`: it only lost that one
     # Of no program: account  a person reports the error `code`, in a text of which no line shows one
+    # Of no line: whole_text  a text of which no rule uses a line, in `message`
     # Of a pod: pod_waits  it has no place (or its container cannot be made: `operation` "start"); pod_started  it has now
     text: Text = ""
     exception: Text | None = None  # "RuntimeError"

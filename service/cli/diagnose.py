@@ -35,6 +35,10 @@ STANDARD_INPUT, PASTED = Path("-"), "standard input"  # a path that is pasted or
 MOST_REASONS = 20  # why files were not read, listed where nothing at all could be
 
 
+class NothingUsed(UserError):
+    """No rule uses anything that the files hold."""
+
+
 def diagnose(
     paths: options.Paths,
     hosts: options.HostList = None,
@@ -115,7 +119,52 @@ def judged(
     attempt: int | None = None, workers: int | None = None,
 ) -> tuple[Verdict, Window, Topology]:  # fmt: skip
     """Read the files of one job and judge them; UserError: nothing of a fault can be read, or a choice is open."""
-    records = _read(paths, workers, speech)
+    records: list[Record] = []
+    nothing: NothingUsed | None = None
+    try:
+        records = _read(paths, workers, speech)
+        found = _judged(records, paths, knowledge, hosts, job, attempt)
+    except NothingUsed as problem:
+        nothing = problem
+    if nothing is None and not _may_have_words(found[0]):
+        return found
+    if (by_words := _judged_by_words(records, paths, knowledge)) is not None:
+        return by_words
+    if nothing is not None:
+        raise nothing
+    return found
+
+
+def _may_have_words(verdict: Verdict) -> bool:
+    """Whether the rules leave a verdict open: nothing is named, and nothing that was considered is turned down."""
+    return (
+        verdict.abstained and not verdict.culprits and not verdict.rejected and verdict.symptom in {"unknown", "crash"}
+    )
+
+
+def _judged_by_words(
+    records: Sequence[Record], paths: Sequence[Path], knowledge: Knowledge
+) -> tuple[Verdict, Window, Topology] | None:
+    from analyzers.model import topology
+    from analyzers.model.window import Window
+    from analyzers.verdict import judge
+    from collectors.records import LogEvent, Unread
+    from service.cli.whole_text import whole_text
+
+    source = PASTED if any(path.name == PASTED for path in paths) else str(paths[0])
+    text = whole_text(paths, source)
+    if text is None or not all(isinstance(record, LogEvent | Unread) for record in records):
+        return None
+    window = Window.build([*(record for record in records if isinstance(record, LogEvent)), text])
+    shape = topology.infer(window)
+    verdict = judge.judge(window, shape, knowledge)
+    return (verdict, window, shape) if verdict.culprits else None
+
+
+def _judged(
+    records: Sequence[Record], paths: Sequence[Path], knowledge: Knowledge, hosts: Hosts, job: str | None,
+    attempt: int | None,
+) -> tuple[Verdict, Window, Topology]:  # fmt: skip
     from analyzers.model import topology
     from analyzers.model.window import Window
     from analyzers.verdict import judge
@@ -123,7 +172,7 @@ def judged(
     from service.cli.hosts import without_short_files
     from service.cli.jobs_apart import of_one_job
 
-    records = list(without_short_files(of_one_job(records, job)))
+    records = list(without_short_files(of_one_job(list(records), job)))
     attempts = sorted({record.attempt for record in records if record.attempt is not None})
     if attempt is not None and attempt not in attempts:
         known = f"only {', '.join(map(str, attempts[:20]))}" if attempts else "no record states its attempt"
@@ -143,7 +192,7 @@ def judged(
 def _no_fault(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]) -> Verdict:
     """Return the verdict on sound steps alone: nothing is accused. They show no hang, so the job is not called healthy.
 
-    UserError: there are no steps, a file is damaged, a line has words of a fault, or the ranks stopped at different steps.
+    NothingUsed: there are no steps, a file is damaged, a line has words of a fault, or the ranks stopped at different steps.
     """
     from analyzers.model.verdict import Action
     from collectors.records import Steps, Unread
@@ -154,7 +203,7 @@ def _no_fault(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]
     )
     counts = {record.count for record in steps}
     if len(counts) != 1 or not whole or first_unused(paths) is not None:
-        raise UserError(_nothing(paths, read=True))
+        raise NothingUsed(_nothing(paths, read=True))
     ranks = len({(record.role, record.rank) for record in steps if record.rank is not None})
     many, of = (ranks, "rank") if ranks else (len(steps), "log")
     why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counts.pop():,} steps{' each' if many > 1 else ''}"
@@ -179,7 +228,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     if len(unread) == len(records):
         for line in _folded(unread):
             speech.note(line)
-        raise UserError(_nothing(paths, read=not unread))
+        raise NothingUsed(_nothing(paths, read=not unread))
     return records
 
 

@@ -22,6 +22,7 @@ from collectors.formats import Input, text_evidence
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     STEP_COLUMNS,
+    WHOLE_TEXT,
     AnyRecord,
     CollectiveTimings,
     FlightRecorderDump,
@@ -140,6 +141,13 @@ def _reported() -> Iterator[Record]:
     return text_evidence.read(Input("rank0.log", io.BytesIO(text), text))
 
 
+PASTED = (
+    "Since this morning checkpoints are not saved any more. The quota of the project's directory was reached on the parallel "
+    "file system, and the disk of the server that exports it over NFS has no free space left; writing a file of the dataset "
+    "fails with an input/output error, too."
+)
+
+
 @cache
 def bundles() -> Mapping[str, Bundle]:
     """Jobs of eight ranks on four nodes, with every kind of record among them."""
@@ -171,6 +179,7 @@ def bundles() -> Mapping[str, Bundle]:
         "communication": (*_timed(), _placed()),
         "stragglers": (*_reported(), _placed()),
         "gray": (*GrayFleet(nodes=4, gpus=4, names=NODES, change=on(1, 2, width=8)).records(), _placed()),
+        "text": (LogEvent(source="standard input", event=WHOLE_TEXT, message=PASTED),),
         "ras": (_ras(8, 5), RasPeerDead(source="ras.json", host=node_of(5), pid=105, gpus=(1,)), _placed()),
     }
 
@@ -216,6 +225,7 @@ def test_all_are_met() -> None:
         "roles",
         "slow",
         "stacks",
+        "text_class",
     }
     for name in ANALYZERS:
         assert any(claimed(name, records) for records in bundles().values()), name

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from service.cli import run
 from service.cli.diagnose import STANDARD_INPUT, saved, shown
 from service.cli.speech import Speech
 
@@ -36,3 +38,48 @@ def test_standard_input_is_a_file_while_it_is_read(monkeypatch: pytest.MonkeyPat
 def test_its_folder_is_not_shown(source: str, expected: str) -> None:
     """A report names standard input, and no place of ours."""
     assert shown(source) == expected
+
+
+STORAGE = (
+    "Since this morning checkpoints are not saved any more. The quota of the project's directory was reached on the parallel "
+    "file system, and the disk of the server that exports it over NFS has no free space left."
+)
+
+
+def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a lead, and nothing is done for it."""
+    (tmp_path / "ticket.txt").write_text(STORAGE + "\n", encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path / "ticket.txt"), "--json", "--quiet"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["cause"], verdict["action"]["kind"]) == ("storage", "none")
+    assert verdict["roots"][0]["class"] == "like_other_texts"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ticket.md", STORAGE),
+        ("ticket.txt", STORAGE + "\n" + "All is well with the other jobs of this cluster.\n" * 400),
+        ("ticket.txt", "Please look at the disk"),
+        (
+            "ticket.txt",
+            "Thanks for the release, the documentation is very clear. Could there be an option to choose a theme?",
+        ),
+    ],
+    ids=["a document", "a long text", "a few words", "nothing failed"],
+)
+def test_other_texts_have_none(tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """They end as before: nothing readable."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path / name), "--json", "--quiet"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_a_text_beside_other_files_is_not_judged_by_its_words(tmp_path: Path) -> None:
+    """The others may say what it was."""
+    for name in ("ticket.txt", "notes.txt"):
+        (tmp_path / name).write_text(STORAGE, encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path), "--quiet"]) == 2

@@ -1,0 +1,84 @@
+"""A linear classifier of texts by the words, and pairs of neighbouring words, that they hold.
+
+A text's terms weigh by how rare they are (inverse document frequency) and are scaled to length 1, so that a long text does not
+count for more. scikit-learn's logistic regression learns the weights; judging adds them up and imports none of it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+MOST_CHARACTERS = 6000
+LONGEST_WORD = 24
+_JOINED = re.compile(r"([a-z])([A-Z])")
+_WORD = re.compile(r"[A-Za-z][A-Za-z]+|[\u4e00-\u9fff]{2}")
+
+
+def terms_of(text: str) -> list[str]:
+    """Return the different words of a text, then its pairs of neighbouring words, in their order; numbers are left out."""
+    apart = _JOINED.sub(r"\1 \2", text[:MOST_CHARACTERS])
+    words = [word.lower() for word in _WORD.findall(apart) if len(word) <= LONGEST_WORD]
+    pairs = (f"{left} {right}" for left, right in pairwise(words))
+    return list(dict.fromkeys([*words, *pairs]))
+
+
+@dataclass(frozen=True, slots=True)
+class Classifier:
+    """``weights``: term → its inverse document frequency, and that times its weight for each class."""
+
+    classes: tuple[str, ...]
+    intercepts: tuple[float, ...]
+    weights: Mapping[str, tuple[float, ...]]
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Classifier:
+        """Read the table of ``texts.toml``."""
+        classes, intercepts = tuple(map(str, table["classes"])), tuple(map(float, table["intercepts"]))
+        return cls(classes, intercepts, _weights(str(table["terms"])))
+
+    def answer(self, text: str) -> tuple[str, float]:
+        """Return the most probable class and its probability; the first class of the table for a text without known terms."""
+        known = [self.weights[term] for term in self.known(text)]
+        if not known:
+            return self.classes[0], 0.0
+        length = math.sqrt(sum(weights[0] ** 2 for weights in known))
+        scores = [
+            intercept + sum(weights[1 + number] for weights in known) / length
+            for number, intercept in enumerate(self.intercepts)
+        ]
+        most = max(scores)
+        return self.classes[scores.index(most)], 1.0 / sum(math.exp(score - most) for score in scores)
+
+    def telling(self, text: str, name: str) -> list[str]:
+        """Return the terms of a text that speak for a class, the most telling first; none that a shown pair holds."""
+        number = 1 + self.classes.index(name)
+        mine = [term for term in self.known(text) if self.weights[term][number] > 0]
+        return _apart(sorted(mine, key=lambda term: -self.weights[term][number]))
+
+    def known(self, text: str) -> list[str]:
+        """Return the terms of a text that the table has."""
+        return [term for term in terms_of(text) if term in self.weights]
+
+
+def _apart(terms: Iterable[str]) -> list[str]:
+    kept: list[str] = []
+    for term in terms:
+        if not any(term in one or one in term for one in kept):
+            kept.append(term)
+    return kept
+
+
+@lru_cache(maxsize=4)
+def _weights(rows: str) -> Mapping[str, tuple[float, ...]]:
+    """Read rows of a term, a tab and its numbers, in hundredths."""
+    found = {}
+    for row in rows.strip().splitlines():
+        term, _, numbers = row.partition("\t")
+        found[term] = tuple(int(number) / 100 for number in numbers.split())
+    return found

@@ -1,0 +1,51 @@
+"""A text by which no rule decides has the cause that labelled texts with its words have, for little and without a name.
+
+The table ``texts.toml`` is learned from excerpts of public threads (``tests.acceptance.text_class``): a linear classifier of
+words and pairs of words. Some of its classes say nothing: that nothing failed, that the text leaves it open, and that a machine
+is broken. Lines of programs and kernels show that, and rules read them: of 17 texts that words alone gave to a machine, 2 were
+a machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from analyzers.diagnosis.text_class.classifier import Classifier
+from analyzers.knowledge import Knowledge
+from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from collectors.records import WHOLE_TEXT, LogEvent
+
+STRONGEST = 0.45
+"""Words that are like those of other failures are a lead: they prove nothing of this one."""
+SHOWN = 6  # words
+SHOWN_LETTERS = 160
+SUSPECTS: Mapping[str, tuple[Cause, Kind]] = {  # a class of the table -> what is said of it
+    "code": ("code", "code"), "data": ("data", "data"), "network": ("network", "link"), "platform": ("platform", "platform"),
+    "storage": ("storage", "storage"),
+}  # fmt: skip
+
+
+def analyze(window: Window, _topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
+    """Yield the cause of the one text of a window that is nothing but a text; none where its words decide nothing."""
+    texts = [event for event in window.records_of(LogEvent) if event.event == WHOLE_TEXT]
+    table = knowledge.table("texts")
+    if len(texts) != 1 or not table:
+        return
+    text = texts[0].message or ""
+    classifier = Classifier.of(table)
+    name, probability = classifier.answer(text)
+    few = len(classifier.known(text)) < int(table["fewest_terms"])
+    if name not in SUSPECTS or probability < float(table["threshold"]) or few:
+        return
+    cause, kind = SUSPECTS[name]
+    words = ", ".join(f"“{word}”" for word in classifier.telling(text, name)[:SHOWN])
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")[:SHOWN_LETTERS]
+    shown = Evidence(text=first, source=texts[0].source)
+    why = f"no rule decides; of {table['excerpts']:,} labelled texts those with its words have this cause ({words})"
+    suspect = Suspect(kind=kind, strength=round(min(probability, STRONGEST), 2), why=why, evidence=(shown,))
+    yield Finding(
+        analyzer="text_class", family="log", symptom="unknown", cause=cause, fault_class="like_other_texts",
+        suspects=(suspect,), first_symptom=shown, missing=(str(table["missing"]),),
+    )  # fmt: skip

@@ -1,0 +1,31 @@
+"""A pasted text as it is: where no rule decides by its lines, it is judged by its words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collectors.records import LogEvent
+
+MOST_BYTES = 16 << 10
+"""What people paste of a failure is shorter; of a longer text a few words would decide."""
+
+
+def whole_text(paths: Sequence[Path], source: str) -> LogEvent | None:
+    """Return the one text that was given, as an event; None for several files, a long one, a document and a program's source."""
+    from collectors.files.documents import is_document
+    from collectors.formats.text_lines import is_text
+    from collectors.records import WHOLE_TEXT, LogEvent
+
+    if len(paths) != 1 or not paths[0].is_file() or is_document(str(paths[0])):
+        return None
+    try:
+        with paths[0].open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+    except OSError:
+        return None
+    if len(data) > MOST_BYTES or not is_text(data, str(paths[0])):
+        return None
+    return LogEvent(source=source, event=WHOLE_TEXT, message=data.decode(errors="replace"))
