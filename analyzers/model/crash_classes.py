@@ -67,7 +67,7 @@ def _files() -> Iterator[FaultClass]:
         "like_other_texts", ("text_class",), ("code", "data", "network", "platform", "storage"), "none",
         "no rule decides it, and its words are those of other failures",
         advice="nothing is done on the likeness of words: add the lines that the programs printed",
-        traits=("alone",),
+        traits=("alone", "words_only"),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzers.diagnosis.text_class.classifier import Classifier, terms_of
-from analyzers.diagnosis.text_class.text_class import STRONGEST
+from analyzers.diagnosis.text_class.text_class import STRONGEST, SUSPECTS
 from analyzers.knowledge import Knowledge
 from analyzers.model import topology
 from analyzers.model.verdict import Verdict
@@ -71,6 +71,16 @@ def test_no_machine_is_accused_by_words() -> None:
 def test_words_that_decide_nothing_name_nothing(text: str) -> None:
     """A class of texts is that nothing is to be said; a word or two are no text."""
     assert verdict_on(text).culprits == ()
+
+
+@pytest.mark.parametrize("name", sorted(SUSPECTS))
+def test_nothing_is_done_for_words(name: str) -> None:
+    """Of whatever class: no restart, no probe, no eviction."""
+    table = TABLE | {"classes": ["none", name, "machine", "unknown"]}
+
+    verdict = verdict_on("the disk is full of what the third job wrote", table=table)
+
+    assert (verdict.cause, verdict.action.kind) == (SUSPECTS[name][0], "none")
 
 
 def test_several_texts_are_not_judged() -> None:
