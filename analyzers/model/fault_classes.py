@@ -189,6 +189,10 @@ def _hardware() -> Iterator[FaultClass]:
         "gpus_reset_together", by, ("platform",), "none", "the driver reset several GPUs of one machine",
         advice="no GPU is singled out: see the driver, its firmware, and the program that ran on all of them",
     )  # fmt: skip
+    yield FaultClass(
+        "driver_failed", by, ("platform",), "none", "a device's driver, or a file system's, failed in the kernel",
+        advice="this alone shows no machine at fault: see the versions of the driver and its firmware, and other nodes",
+    )  # fmt: skip
     yield FaultClass("nic_health", by, ("network",), "probe", "the network card reports itself unhealthy")
     yield FaultClass("nic_cable", by, ("network",), "probe", "a network port reports a cable or module error")
     yield FaultClass("link_flapping", by, ("network",), "probe", "a network port went down again and again")

@@ -16,7 +16,7 @@ from analyzers.model.window import Window, last_activity_ns
 from collectors.records import KernelEvent, ProcessState, Steps
 
 EVIDENCE_LIMIT = 8
-STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "cifs", "beegfs", "weka", "9p", "fuse"})
+STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "cifs", "beegfs", "weka", "9p", "fuse", "zfs"})
 MANY_LINK_ERRORS = 100  # corrected at once; fewer are common on healthy GPUs
 OUTAGE_SECONDS = 60.0  # a file server that answers again sooner stalled no process for long
 _JOB_PROCESS = re.compile(r"python|torchrun|pt_|train|megatron|ray::|vllm|sglang", re.IGNORECASE)
@@ -110,6 +110,16 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
         0.5,
         "the driver could not start on a GPU: an address space that was not assigned, its version, or the device",
     ),
+    ("driver_failed", None): _Rule(
+        "driver_failed",
+        "platform",
+        "platform",
+        0.45,
+        "a GPU's driver got no answer from it: the driver, its firmware or the GPU",
+    ),
+    ("hung_task", "driver"): _Rule(
+        "driver_failed", "platform", "platform", 0.45, "a process was blocked in the driver of a GPU"
+    ),
     ("oom_kill", None): _Rule("oom_kill", "code", "code", 0.6, "the kernel killed a process for memory", "crash"),
     ("oom_invoked", None): _Rule(
         "oom_kill",
@@ -130,6 +140,11 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
 }
 
 
+_IN_DRIVER = _Rule(
+    "driver_failed", "platform", "platform", 0.55, "the kernel failed in the code of a driver or of a file system"
+)
+_OF_KERNEL = frozenset({"kernel_bug", "panic", "soft_lockup"})
+_SAYS_MORE = frozenset({"gpu_reset", "gpu_lost", "gpu_uncorrected", "gpu_page_fault", "xid", "off_bus"})
 WORN = _Rule(
     "memory_wearing", "machine", "node", 0.55, "a memory module corrects errors at a rate that asks for its replacement"
 )
@@ -148,8 +163,11 @@ def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = Fal
     yield from map(_shared_finding, shared)
     excused = {id(one) for cluster in shared for one in cluster}
     together = _reset_together(occurrences)
+    in_driver = {one.machine for one in occurrences if one.event.event == "at_module"}
     for occurrence in occurrences:
         rule = _RESETS if id(occurrence) in together else _rule(occurrence, unreachable, alone=alone)
+        if occurrence.event.event in _OF_KERNEL and occurrence.machine in in_driver:
+            rule = _IN_DRIVER
         if rule is not None and id(occurrence) not in excused:
             where = "" if rule.cause == "storage" else occurrence.machine
             grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
@@ -171,12 +189,14 @@ def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
     }
     explained = {one.key for one in occurrences if one.event.event in {"gpu_uncorrected", "gpu_lost"}}
     named = {one.machine for one in occurrences if one.event.event in {"xid", "off_bus", "gpu_lost"}}
+    said = {one.machine for one in occurrences if one.event.event in _SAYS_MORE}
     return [
         one
         for one in occurrences
         if (one.event.event != "gpu_reset" or not (one.key in explained or one.machine in linked))
         and (one.event.event != "gpu_link_errors" or (one.machine in linked and one.count >= MANY_LINK_ERRORS))
         and (one.event.event not in {"gsp_timeout", "driver_refused"} or one.machine not in named)
+        and (one.event.event != "driver_failed" or one.machine not in said)
     ]
 
 
@@ -197,7 +217,8 @@ def _rule(occurrence: Occurrence, unreachable: list[Occurrence], *, alone: bool)
     if event.event == "hung_task":
         if alone and event.device is None and not _waits_for_storage(occurrence, unreachable):
             return None  # its stack is left out or cut: it may wait for a file system as well
-        return _RULES["hung_task", "storage" if _waits_for_storage(occurrence, unreachable) else "local"]
+        where = "driver" if event.device == "gpu driver" else "local"
+        return _RULES["hung_task", "storage" if _waits_for_storage(occurrence, unreachable) else where]
     if event.event == "nic" and event.severity == "refused" and not alone:
         return None
     if event.event == "nfs_not_responding" and occurrence not in unreachable:

@@ -68,7 +68,7 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
 }
 _PDSH = re.compile(  # a number alone is srun's task
     r"(?=[\w.-]{0,62}[A-Za-z.])(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s"
-    r"(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|(?<=\d: )\w{1,60}Error: )"
+    r"(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |(?:INFO|WARN|ERROR): |Traceback|  File \"|(?<=\d: )\w{1,60}Error: )"
 )
 _NCCL = re.compile(
     r"(?P<node>[A-Za-z0-9.<][\w.<>-]{0,253}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,3}\] "

@@ -204,6 +204,9 @@ def may_hold(text: str) -> bool:
     return any(word in text for word in TROUBLE)
 
 
+_DENIED = re.compile(
+    r"(?i)\b(?:zero|no|0|without(?: any)?|access to(?: the| a| any)?) $"
+)  # "access to GPU is lost" is a container's
 _TALK = re.compile(r"(?<!NCCL )\b(?:DEBUG|INFO)\b")
 _TALK_WITHIN = 120  # characters: a logger's level is in its prefix
 
@@ -246,6 +249,8 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             return
     for words, name, fields in _MARKS:
         if words in text:
+            if _DENIED.search(text[: text.index(words)][-20:]):
+                continue
             peer = peer_of(text)
             if name == "nccl_warning" and peer is None:
                 yield from _warned(line)

@@ -1,4 +1,4 @@
-"""Kernel lines of amdgpu and habanalabs about their devices, and lspci's of a GPU that no longer answers, as rows.
+"""Kernel lines of the drivers of GPUs about their devices, and lspci's of a GPU that no longer answers, as rows.
 
 Formats: Linux 5.4 to 6.12 (``amdgpu_ras.c``, ``amdgpu_device.c``, ``gmc_v*.c``), pciutils 3.
 """
@@ -29,6 +29,36 @@ def _driver_refused(_: re.Match[str]) -> dict[str, Any]:
     return {"event": "driver_refused"}  # of no device: what all of them need is wrong
 
 
+def _driver_failed(_: re.Match[str]) -> dict[str, Any]:
+    return {"event": "driver_failed"}  # of a device that the line does not name
+
+
+_OF_DRM = (  # "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ", FreeBSD's "[drm ERROR :amdgpu_job_timedout] ", "amdgpu: "
+    r"(?:(?:\[drm(?::\w{3,80}(?:\.\w{1,16}){0,3}(?: \[\w{2,20}\])?| ERROR :\w{3,80})?\](?: \*ERROR\*)? |"
+    r"amdgpu(?: [0-9a-f:.]{7,13})?: |drmn\d{1,2}: |(?:kfd )?kfd: |amdkfd: ){1,3})"
+)
+_FAILURES = (  # amdgpu_job.c, amdgpu_mes.c, amdgpu_ib.c, amdgpu_psp.c, amdgpu_device.c, kfd_device_queue_manager.c, i915
+    ("timeout, signaled seq", r"ring \S{1,40} timeout, signaled seq"),
+    (" timeout, but soft recovered", r"ring \S{1,40} timeout, but soft recovered"),
+    (" test failed", r"(?:amdgpu: )?ring \S{1,40} test failed"),
+    ("IB test failed on", r"(?:.{0,20})IB test failed on"),
+    ("MES failed to respon", r"MES failed to respon(?:se|d)\b"),
+    ("MES might be in", r"MES might be in unrecoverable state"),
+    ("MES ring buffer is full", r"MES ring buffer is full"),
+    ("legacy queue", r"failed to (?:un)?map legacy queue"),
+    (" queue from MES", r"failed to remove hardware queue from MES"),
+    (" queue to MES", r"failed to add hardware queue to MES"),
+    ("Waiting for fences timed out", r"Waiting for fences timed out"),
+    ("_init of IP block <", r"(?:hw|sw|late)_init of IP block <\w{1,20}> failed"),
+    ("PSP ", r"PSP (?:create ring|load \w{1,12}|firmware loading) failed"),
+    ("KCQ ", r"KCQ (?:enable|disable)\w? failed"),
+    ("KIQ ", r"KIQ \w{2,20} failed"),
+    ("preemption", r"cp queue (?:pipe .{0,20}queue .{0,20})?preemption (?:timed? ?out|failed)"),
+    ("GPU reset begin", r"GPU reset begin!"),
+    ("GPU HANG: ecode", r"GPU HANG: ecode "),
+)
+
+
 def _link_errors(found: re.Match[str]) -> dict[str, Any]:
     return {
         "event": "gpu_link_errors",
@@ -37,6 +67,12 @@ def _link_errors(found: re.Match[str]) -> dict[str, Any]:
         "severity": "corrected",
     }
 
+
+MODULES = (  # drivers of devices and of file systems, whose own code a kernel's error may lie in
+    r"nvidia\w{0,16}|amdgpu|amdkfd|amdttm|nouveau|i915|xe|habanalabs\w{0,8}|neuron|gdrdrv|mlx[45]_\w{2,6}|ib_\w{2,12}|rdma_\w{2,6}|"
+    r"irdma|bnxt_(?:en|re)|efa|lustre|ptlrpc|obdclass|osc|mdc|lov|lmv|ldlm|lnet|ko2iblnd|ksocklnd|nfsv?\d?|nfsd|sunrpc|ceph|libceph|"
+    r"zfs|spl|mmfs\w{0,4}|tracedev|beegfs|wekafs\w{0,8}|cifs|fuse|overlay"
+)
 
 ROWS: tuple[
     tuple[tuple[str, ...], str, Callable[[re.Match[str]], dict[str, Any]]], ...
@@ -101,16 +137,25 @@ ROWS: tuple[
     *(
         (
             (word,),
-            r"(?:xe|i915) " + PCI + r": \[drm\](?: \*ERROR\*)? (?:Tile\d{1,2}: )?(?:GT\d{1,2}: )?" + said,
+            r"(?:xe|i915) " + PCI + r": (?:\[drm\](?: \*ERROR\*)? )?(?:Tile\d{1,2}: )?(?:GT\d{1,2}: )?" + said,
             of_gpu(name),
         )
         for word, said, name in (
             ("Engine reset: ", r"Engine reset: engine_class=", "gpu_reset"),
             ("Timedout job: ", r"Timedout job: seqno=", "gpu_reset"),
             ("GPU HANG: ", r"GPU HANG: ecode ", "gpu_reset"),
+            ("eset request timed out", r"GT\d \[ENGINE \w{2,10}\] \w{2,8} reset request timed out", "gpu_lost"),
+            ("to reset chip", r"Failed to reset chip", "gpu_lost"),
             ("declared device ", r"CRITICAL: Xe has declared device \S{1,20} as wedged", "gpu_lost"),
             ("Fault response: ", r"Fault response: Unsuccessful ", "gpu_page_fault"),
         )
+    ),
+    *(((word,), _OF_DRM + said, _driver_failed) for word, said in _FAILURES),
+    (  # where the processor was: in the code of a module
+        ("IP: ", "pc : "),
+        r"(?:[RE]?IP|pc ?): (?:[0-9a-f]{4}:)?(?:\[<[0-9a-f]{8,16}>\] )?[\w.]{2,100}\+0x[0-9a-f]{1,6}/0x[0-9a-f]{1,6} "
+        r"\[(?P<module>" + MODULES + r")\]",
+        lambda found: {"event": "at_module", "device": found["module"]},
     ),
     (
         ("BAR", "I/O region assigned"),

@@ -35,7 +35,8 @@ _CUT_FRAME = re.compile(
     r"^\s*\[<[0-9a-f]{8,16}>\] (?:\? )?([A-Za-z_][\w.]{3,100})(?:\+0x[0-9a-f/x]{0,16})?$"
 )  # a paste's end
 _TRACE_HEAD = re.compile(
-    r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|[Tt]ainted|^\S.{0,40}\sD\s+[0-9a-fx ]{8,80}$|"
+    r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|Workqueue:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|"
+    r"[Tt]ainted|^\S.{0,40}\sD\s+[0-9a-fx ]{8,80}$|"
     r"^\s*(?:[0-9a-f]{8,16} ?){1,8}\s*$"  # words of the stack, which kernels before 4.11 print
 )
 _WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems of other machines first
@@ -49,8 +50,15 @@ _WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems of o
     ("cifs", re.compile(r"cifs|\bsmb2_")),
     ("beegfs", re.compile(r"beegfs|[Ff]hgfs")),
     ("weka", re.compile(r"weka")),
+    ("zfs", re.compile(r"\b(?:zfs|spl|zio|dmu|txg|arc|spa)_|\bzfs\b")),
     ("9p", re.compile(r"\bp9_|v9fs|9pnet")),
     ("fuse", re.compile(r"fuse_")),
+    (
+        "gpu driver",
+        re.compile(
+            r"\b(?:amdgpu|nouveau|i915|amdkfd|drm_kms_helper|ttm)\b|amdgpu_|nouveau_|i915_|drm_atomic|dma_fence_"
+        ),
+    ),
     ("nvidia", re.compile(r"_nv\d+rm|nvidia|uvm_|nv_")),
     ("block", re.compile(r"blk_|ext4_|xfs_|jbd2_|btrfs_|submit_bio")),
 )
@@ -85,6 +93,16 @@ _BARE = (
     "efa 0",
     "NETDEV WATCHDOG: ",
     "habanalabs 0",
+    "[drm:",
+    "[drm] *ERROR*",
+    "[drm] GPU HANG",
+    "[drm ERROR :",
+    "amdgpu: ",
+    "drmn0: ",
+    "BUG: kernel NULL pointer",
+    "BUG: unable to handle",
+    "RIP: 0010:",
+    "IP: [<",
     "Kernel panic - not syncing",
     "watchdog: BUG: soft lockup",
     "BUG: soft lockup - CPU#",

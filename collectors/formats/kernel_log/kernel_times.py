@@ -20,7 +20,23 @@ MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
 YEARLESS_REFERENCE_YEAR = 2000  # a leap year, so that 29 February is a day
 KERNEL = "kernel"
 
-_MONTH = "(?:" + "|".join(MONTHS) + ")"
+_OTHER_LANGUAGES = (  # as journalctl and rsyslog write them where the locale asks for it
+    "ene gen janv",
+    "fev fév févr",
+    "Mär Mrz mrt mars mär",
+    "abr avr avril",
+    "Mai mai mag mei",
+    "giu juin",
+    "lug juil",
+    "ago août",
+    "set sept",
+    "Okt okt out ott",
+    "",
+    "Dez dez dic déc",
+)
+MONTHS |= {name.lower(): number for name, number in list(MONTHS.items())}
+MONTHS |= {name: number for number, names in enumerate(_OTHER_LANGUAGES, 1) for name in names.split()}
+_MONTH = "(?:" + "|".join(sorted(MONTHS, key=len, reverse=True)) + r")\.?"
 _CALLER = r"(?:\s?\[\s*[TC]\d+\])?"  # CONFIG_PRINTK_CALLER: "[    T1]"
 _ISO = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|UTC|[+-]\d\d:?\d\d)?"
 _TAG = r"(?P<host>[\w.:-]{1,255})\s+(?P<tag>[^\s:\[]{1,64})(?:\[(?P<pid>\d{1,10})\])?:\s?"
@@ -131,7 +147,7 @@ def _dmesg(line: str) -> KernelLine | None:
             return KernelLine(text[tagged.end() :], "dmesg", host=tagged["host"], monotonic_at=seconds)
         return KernelLine(text, "dmesg", monotonic_at=seconds)
     if found := DMESG_WALL.match(line):
-        at = utc_seconds((int(found[6]), MONTHS[found[1]], int(found[2])), (found[3], found[4], found[5]))
+        at = utc_seconds((int(found[6]), MONTHS[found[1].rstrip(".")], int(found[2])), (found[3], found[4], found[5]))
         return KernelLine(line[found.end() :], "dmesg -T", at=at)
     if found := DMESG_HUMAN.match(line):
         return KernelLine(line[found.end() :], "dmesg -H")
@@ -141,7 +157,7 @@ def _dmesg(line: str) -> KernelLine | None:
 def _syslog(line: str) -> KernelLine | None:
     if not (found := SYSLOG_HOSTLESS.match(line) or SYSLOG.match(line)):
         return None
-    date = (YEARLESS_REFERENCE_YEAR, MONTHS[found[1]], int(found[2]))
+    date = (YEARLESS_REFERENCE_YEAR, MONTHS[found[1].rstrip(".")], int(found[2]))
     stamp = utc_seconds(date, (found[3], found[4], found[5]), found[6] or "")
     origin = datetime(YEARLESS_REFERENCE_YEAR, 1, 1, tzinfo=UTC).timestamp()
     return _tagged(line, found, "syslog", None, None if stamp is None else stamp - origin)

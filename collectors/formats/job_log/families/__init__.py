@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collectors.formats.job_log.families import (
     accelerators,
+    compilers,
     daemons,
+    drivers,
     mpi,
     network,
     nodes,
@@ -14,6 +16,7 @@ from collectors.formats.job_log.families import (
     schedulers,
     serving,
     slurm,
+    storage,
 )
 
 SHAPES = (
@@ -28,6 +31,9 @@ SHAPES = (
     *serving.SHAPES,
     *accelerators.SHAPES,
     *daemons.SHAPES,
+    *drivers.SHAPES,
+    *compilers.SHAPES,
+    *storage.SHAPES,
 )
 BLOCKS = (
     *network.BLOCKS,

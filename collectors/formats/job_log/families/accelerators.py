@@ -277,7 +277,34 @@ SHAPES = (
     ),
     shape("| Fail", r"^\| (?P<message>-> \d{1,3} {1,40}\| Failure) {1,60}\|", "diagnostic_failed"),
     shape("OOM when allocating", r"(?P<message>OOM when allocating tensor.{0,200})", "oom"),
-    shape("RESOURCE_EXHAUSTED", r"(?P<message>RESOURCE_EXHAUSTED: Out of memory.{0,200})", "oom"),
+    shape(  # XLA, of a GPU and of a TPU
+        "RESOURCE_EXHAUSTED",
+        r"(?P<message>RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request for|Attempting to (?:reserve|allocate)|"
+        r"Error (?:allocating|loading).{0,60}Attempting to|.{0,120}Ran out of memory in memory space).{0,200})",
+        "oom",
+    ),
+    shape(  # torch asks for the devices once and warns
+        "UserWarning: CUDA init",
+        r"UserWarning: (?P<message>CUDA initialization: (?:CUDA unknown error - this may be due|"
+        r"The NVIDIA driver on your system is too old|"
+        r"Unexpected error from cudaGetDeviceCount\(\).{0,160}Error \d{1,3}: ).{0,160})",
+        "stated",
+        code="PART_OF_PLATFORM",
+    ),
+    *(  # AWS Neuron's runtime: its log has the component and the function before the message
+        shape(
+            word,
+            r"\b(?:ERROR|CRITICAL) {1,8}" + word + r"\w{1,60} {1,8}(?P<message>" + said + r".{0,240})",
+            name,
+            code=code,
+        )
+        for word, said, name, code in (
+            ("TDRV:", r"(?:Failed to allocate \d|.{0,80}out of memory|Could not allocate )", "oom", None),
+            ("TDRV:tdrv_init", r"Failed ", "stated", "PART_OF_PLATFORM"),
+            ("NRT:nrt_init", r"(?:Unable|Failed) ", "stated", "PART_OF_PLATFORM"),
+            ("NRT:nrt_allocate_neuron", r".{0,120}(?:not available|[Ff]ailed|busy)", "stated", "PART_OF_PLATFORM"),
+        )
+    ),
 )
 
 BLOCKS = (

@@ -34,6 +34,25 @@ SHAPES = (
         "evicted",
         operation="daemon",
     ),
+    shape(  # the kubelet's own log
+        " node has conditions: [",
+        r"\bFailed to admit pod \S{1,253} - node has conditions?: \[(?P<message>\w{3,40}Pressure)",
+        "evicted",
+        operation="full",
+    ),
+    shape(
+        "NodeHas",
+        r"\bNodeHas(?:Disk|InsufficientMemory|InsufficientPID)\w{0,12}\s.{1,160}?\s(?P<message>Node \S{1,253} status is now: "
+        r"NodeHas(?:DiskPressure|InsufficientMemory|InsufficientPID))",
+        "evicted",
+        operation="full",
+    ),
+    shape(
+        "EvictionThresholdMet",
+        r"\bEvictionThresholdMet\s.{1,160}?\s(?P<message>Attempting to reclaim [\w.-]{3,40})",
+        "evicted",
+        operation="full",
+    ),
     *(
         shape(word, r"(?P<message>" + pattern + r".{0,160})", "evicted")
         for word, pattern in (

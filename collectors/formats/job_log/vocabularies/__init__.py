@@ -98,6 +98,10 @@ VOCABULARIES = (
     Vocabulary(runtimes.HSA),
     Vocabulary(runtimes.LEVEL_ZERO),
     Vocabulary(runtimes.SYNAPSE, by_number=re.compile(r"\b(?:synStatus ?= ?|synapse error: )(\d{1,2})\b")),
+    Vocabulary(
+        runtimes.NEURON,
+        by_number=re.compile(r"\bnrt_\w{3,40}\b.{0,80}?\bstatus(?:_code)?\s?[=:]\s?(\d{1,4})\b"),
+    ),
     Vocabulary(runtimes.ASCEND, _near(r"npu|acl|ascend|hccl|runtime_")),
     Vocabulary(
         communication.REMOTE_CALLS,

@@ -1,7 +1,7 @@
-"""The statuses of other accelerators' runtimes: Vulkan, HSA (ROCm), Level Zero, SYCL's adapters, OpenCL, Gaudi's, Ascend's ACL.
+"""The statuses of other accelerators' runtimes: Vulkan, HSA (ROCm), Level Zero, SYCL's, OpenCL, Gaudi's, Ascend's ACL, Neuron's.
 
 Sources: ``hsa.h`` and ``hsa_ext_amd.h`` of ROCm 6, ``ze_api.h`` 1.13, ``ur_api.h`` 0.12, ``cl.h`` 3.0, ``synStatus`` in Gaudi's
-troubleshooting guide 1.22, ``rt_error_codes.h`` of CANN 8.
+troubleshooting guide 1.22, ``rt_error_codes.h`` of CANN 8, ``nrt_status.h`` of Neuron 2.29.
 """
 
 from __future__ import annotations
@@ -172,4 +172,33 @@ ACL_ERROR_RT_SUSPECT_REMOTE_ERROR
 ACL_ERROR_RT_DRV_INTERNAL_ERROR: drv internal error
 ACL_ERROR_RT_SOCKET_CLOSE: hdc disconnect
 ACL_ERROR_RT_COMM_OP_RETRY_FAIL: hccl operation retry failed
+"""
+
+# with the numbers of ``nrt_status.h``
+NEURON = """
+1 NRT_FAILURE
+2 NRT_INVALID
+3 NRT_INVALID_HANDLE
+4 NRT_RESOURCE NERR_RESOURCE
+5 NRT_TIMEOUT NERR_TIMEOUT
+6 NRT_HW_ERROR
+7 NRT_QUEUE_FULL
+9 NRT_LOAD_NOT_ENOUGH_NC
+10 NRT_UNSUPPORTED_NEFF_VERSION
+11 NRT_FAIL_HOST_MEM_ALLOC
+13 NRT_UNINITIALIZED
+14 NRT_CLOSED
+101 NRT_EXEC_UNIT_UNRECOVERABLE
+1002 NRT_EXEC_BAD_INPUT
+1003 NRT_EXEC_COMPLETED_WITH_NUM_ERR
+1004 NRT_EXEC_COMPLETED_WITH_ERR
+1005 NRT_EXEC_NC_BUSY
+1006 NRT_EXEC_OOB
+1200 NRT_EXEC_HW_ERR_COLLECTIVES
+1201 NRT_EXEC_HW_ERR_HBM_UE
+1202 NRT_EXEC_HW_ERR_NC_UE
+1203 NRT_EXEC_HW_ERR_DMA_ABORT
+1204 NRT_EXEC_SW_NQ_OVERFLOW
+1205 NRT_EXEC_HW_ERR_REPAIRABLE_HBM_UE
+1206 NRT_NETWORK_PROXY_FAILURE
 """
