@@ -185,7 +185,8 @@ class Hosting:
         same = seats.keys() == claim.seats.keys() and before is not None and claim.sizes == sizes
         if same and claim.attempt == self.attempt and node not in self._contested:
             return
-        dropped, claim.seats, claim.sizes = claim.seats.keys() - seats.keys(), dict.fromkeys(seats), sizes
+        dropped, claim.sizes = claim.seats.keys() - seats.keys(), sizes
+        claim.hold(seats)
         self._settle(node, claim, dropped, at)
 
     def _see(self, node: str, record: Record, rank: int, at: float) -> None:
@@ -193,7 +194,7 @@ class Hosting:
         if claim is None:
             return
         seat = rank, (record.role or "")[:LONGEST_ROLE]
-        if seat in claim.seats or (not record.role and any(held[0] == rank for held in claim.seats)):
+        if seat in claim.seats or (not record.role and rank in claim.ranks):
             claim.seen_at = at
             if claim.attempt == self.attempt and node not in self._contested:
                 return
@@ -202,7 +203,7 @@ class Hosting:
         elif rank < 0 or len(claim.seats) >= MOST_CLAIMED or not self.room.take(node, 1):
             return
         else:
-            claim.seats[seat] = None
+            claim.add(seat)
         self._settle(node, claim, (), at)
 
     # --- hosts
@@ -213,7 +214,7 @@ class Hosting:
             self._advance(claim, at)
         if claim.attempt != self.attempt:
             if (earlier := self.maps.get(claim.attempt)) is not None:
-                claim.seats = {seat: None for seat in claim.seats if seat in earlier.on.get(node, ())}
+                claim.hold(seat for seat in claim.seats if seat in earlier.on.get(node, ()))
             return
         ranks, sizes = self.maps[self.attempt], self._sizes()
         for seat in dropped:

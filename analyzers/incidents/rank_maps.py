@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from collectors.records import Members, Placement, Record
@@ -28,9 +28,20 @@ class HostClaim:
     seen_at: float  # the newest sign of its processes
     renewed_at: float  # its processes became others
     seats: dict[Seat, None] = field(default_factory=dict)
+    ranks: set[int] = field(default_factory=set)  # of the seats: each record of a node asks for its own
     placement: Placement | None = None  # the newest: of its processes alone
     sizes: dict[str, int | None] = field(default_factory=dict)  # role → the number of ranks that it states for it
     unnumbered: frozenset[Seat] = frozenset()  # what it says it runs of no attempt, beside one that has a number
+
+    def hold(self, seats: Iterable[Seat]) -> None:
+        """Claim these seats, and no others."""
+        self.seats = dict.fromkeys(seats)
+        self.ranks = {rank for rank, _ in self.seats}
+
+    def add(self, seat: Seat) -> None:
+        """Claim one more."""
+        self.seats[seat] = None
+        self.ranks.add(seat[0])
 
     def note_unnumbered(self, placement: Placement) -> None:
         """Keep what a placement without an attempt names."""
