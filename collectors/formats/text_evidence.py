@@ -46,7 +46,7 @@ from collectors.formats.text_lines import chunks, shown
 from collectors.records import KernelEvent, LogEvent, Record, StackDump, Unread
 
 SHOWS = (KernelEvent, LogEvent, StackDump)
-"""The title of a text that has one of these is not read, nor what a person reports in it; steps show no error, as they may."""
+"""Beside one of these a title and a person's words are read as words alone; steps show no error, as they may."""
 _JOB_SERVICES = (
     "slurm", "srun", "python", "torchrun", "mpirun", "mpiexec", "prun", "kubelet", "raylet", "ray", "docker", "containerd",
     "deepspeed", "accelerate", "vllm", "sglang", "tritonserver", "trtllm", "text-generation",
@@ -57,13 +57,20 @@ _JOB_SERVICES = (
 def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     """Yield what the lines of a text report. ``of_machine``: it is a machine's log, in which only some lines are of a job."""
     reader = _Reader(input, of_machine=of_machine)
-    shows = False
+    shown: set[str] = set()
+    of_others = False
     for record in reader.records():
-        shows = shows or isinstance(record, SHOWS)
+        if isinstance(record, SHOWS):
+            shown.add(record.source)
+            of_others = of_others or not isinstance(record, LogEvent)
         yield record
-    titled = [] if shows or reader.example.is_one else list(titles.events(input))
+    titled = [] if reader.example.is_one else list(titles.events(input))
+    if shown:
+        told = () if of_others or of_machine else accounts.beside(input, titled)
+        yield from (each for each in told if each.source not in shown)
+        return
     yield from titled
-    if not shows and not titled:
+    if not titled:
         yield from accounts.events(input)
 
 

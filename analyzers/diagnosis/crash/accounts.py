@@ -1,11 +1,16 @@
-"""What only a person's words report: the cause that they have, for little, and no machine by name."""
+"""What only a person's words report: the cause that they have, for little, and no machine by name.
+
+Beside lines of programs they count where these leave the cause open: a paste that ends within a traceback, a lost peer, a signal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from analyzers.diagnosis.crash.failures import evidence_of
+import msgspec
+
+from analyzers.diagnosis.crash.failures import evidence_of, kind_of
 from analyzers.diagnosis.crash.statements import kind_of_code
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Finding, Kind, Suspect
@@ -19,8 +24,8 @@ _SUSPECTS: Mapping[Cause, Kind] = {
 
 def findings(events: Sequence[LogEvent], knowledge: Knowledge) -> Iterator[Finding]:
     """Yield the one cause of what they report; none where it has several, or one that says nothing."""
-    table, kinds = knowledge.table("accounts"), knowledge.table("codes").get("kind", {})
-    causes = {cause for event in events if (cause := _cause_of(event.code or "", table.get("cause", {}), kinds))}
+    table = knowledge.table("accounts")
+    causes = {cause for event in events if (cause := _cause_of(event, knowledge))}
     if len(causes) != 1:
         return
     cause = causes.pop()
@@ -33,6 +38,24 @@ def findings(events: Sequence[LogEvent], knowledge: Knowledge) -> Iterator[Findi
     )  # fmt: skip
 
 
-def _cause_of(name: str, causes: Mapping[str, Any], kinds: Mapping[str, Any]) -> Cause | None:
-    kind = kind_of_code(name, kinds)
-    return next((cause for cause in _SUSPECTS if {name, kind} & set(causes.get(cause, ()))), None)
+def apart(events: Sequence[LogEvent]) -> tuple[list[LogEvent], list[LogEvent]]:
+    """Return what lines of programs show, and what only words report."""
+    told = [event for event in events if event.event == ACCOUNT]
+    return [event for event in events if event.event != ACCOUNT], told
+
+
+def beside(
+    found: Sequence[Finding], lines: Sequence[LogEvent], told: Sequence[LogEvent], knowledge: Knowledge
+) -> Iterator[Finding]:
+    """Yield what was found from lines; what words report where these leave the cause open, and then of no machine."""
+    is_open = bool(told) and all(each.cause == "unknown" for each in found)
+    reports = findings(told, knowledge) if is_open else ()
+    yield from [each for each in reports if not lines or each.cause != "machine"] or found
+
+
+def _cause_of(event: LogEvent, knowledge: Knowledge) -> Cause | None:
+    causes: Mapping[str, Any] = knowledge.table("accounts").get("cause", {})
+    kind = kind_of_code(event.code, knowledge.table("codes").get("kind", {}))
+    raised = msgspec.structs.replace(event, event="traceback") if event.exception else None
+    named = {event.code, kind, kind_of(raised, knowledge.table("crash")) if raised else None}
+    return next((cause for cause in _SUSPECTS if named & set(causes.get(cause, ()))), None)

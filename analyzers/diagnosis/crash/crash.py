@@ -76,11 +76,13 @@ class Scene:
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
+    every = (*window.records_of(LogEvent), *exit_events(window, topology))
+    lines, told = accounts.apart(sorted(every, key=_order))
+    yield from accounts.beside(list(_of_lines(window, topology, knowledge, lines)), lines, told, knowledge)
+
+
+def _of_lines(window: Window, topology: Topology, knowledge: Knowledge, ordered: list[LogEvent]) -> Iterator[Finding]:
     table = knowledge.table("crash")
-    ordered = sorted((*window.records_of(LogEvent), *exit_events(window, topology)), key=_order)
-    if ordered and all(event.event == accounts.ACCOUNT for event in ordered):
-        yield from accounts.findings(ordered, knowledge)
-        return
     known = classify(ordered, table, window.records_of(KernelEvent))
     kinds = knowledge.table("codes").get("kind", {})
     classified = tuple(with_stated(known, kinds))

@@ -1,14 +1,16 @@
-"""What a person reports a failure, in a text of which no line shows one: a thread's title, a sentence, an answer that solved it.
+"""What a person reports a failure, in a text of which no line shows why: a thread's title, a sentence, an answer that solved it.
 
-It is the weakest evidence that is read. A sentence that supposes, asks, wishes, denies, or is of others reports nothing, nor
+It is the weakest evidence that is read, and decides only where the lines of programs leave the cause open. A sentence that supposes, asks, wishes, denies, or is of others reports nothing, nor
 does one of a text that describes a change or advises. Where the sentences of a text name more than two errors, none is taken.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import msgspec
 
 from collectors.formats import Input
 from collectors.formats.job_log import statements, vocabularies
@@ -16,7 +18,7 @@ from collectors.formats.prose import account_words
 from collectors.formats.prose.advice import is_advice, is_of_tests
 from collectors.formats.prose.reports import SUPPOSED
 from collectors.formats.prose.titles import ASKS, TALKS, without_tags
-from collectors.records import LogEvent
+from collectors.records import KernelEvent, LogEvent
 
 ACCOUNT = "account"
 LOOKED_AT = 8192  # characters of a text
@@ -30,6 +32,7 @@ _OF_A_PROGRAM = re.compile(
     r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|[{}<>|│$\t]|;\s*$|\w\(|://|NVRM: |\bXid\b"
     r"|\b\w*(?:rror|xception|[a-z][A-Z]\w{0,40})\w{0,20}\"?: |thrown while|\.\.\.$"
     r"|\.(?:h|c|cc|cpp|cu|py|go|md|rst|ya?ml|txt):\d"
+    r"|^\s{0,8}\[rank\d|\b(?:step|iter(?:ation)?|epoch)s?\b[ :=#]{0,3}\d[^.]{0,60}\bloss\b"
     r"|^\s{0,8}(?:File \"|at |\.\.\.|import |from \S+ import|[-+>]{1,2} +(?:fixed|added)|\+ )"
 )
 """What a program printed, and the other readers have judged; and what is of a program's source or of a list of its changes."""
@@ -98,6 +101,15 @@ def events(input: Input) -> Iterator[LogEvent]:
             )  # fmt: skip
 
 
+def beside(input: Input, titled: Iterable[KernelEvent | LogEvent]) -> Iterator[LogEvent]:
+    """Yield what a text's title, else its sentences, report beside lines that a program printed: words, which weigh less."""
+    named = [each for each in titled if isinstance(each, LogEvent) and (each.code or each.exception)]
+    if named:
+        yield from (msgspec.structs.replace(each, event=ACCOUNT) for each in named)
+    else:
+        yield from events(input)
+
+
 def statements_in(head: str) -> list[Stated]:
     """Return what a text reports: by what it turned out to be, else by its title, its sentences, or the answers of others."""
     if is_of_tests(head) or (is_advice(head) and not _OURS.search(head)) or _CHANGES.search(head) or ASKS.search(head):
@@ -130,6 +142,8 @@ def _parts(head: str) -> tuple[list[_Said], list[_Said], list[_Said]]:
         if fenced or not line.strip() or len(line) > MAX_LINE:
             continue
         begins, first = first, False
+        if begins and without_tags(_TITLE_MARK.sub("", line.strip())) is None:
+            return [], [], []  # a wish
         if begins and (said := _title(line)) is not None:
             title.append((number, said))
         elif _is_prose(line):
@@ -139,7 +153,7 @@ def _parts(head: str) -> tuple[list[_Said], list[_Said], list[_Said]]:
 
 
 def _title(line: str) -> str | None:
-    """Return what a title says without its tags; None for one that wishes, and for what is a sentence or a program's line."""
+    """Return what a title says without its tags; None for what is a sentence or a program's line."""
     said = without_tags(_TITLE_MARK.sub("", line.strip()))
     if (
         said is None
