@@ -189,6 +189,7 @@ def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
     }
     explained = {one.key for one in occurrences if one.event.event in {"gpu_uncorrected", "gpu_lost"}}
     named = {one.machine for one in occurrences if one.event.event in {"xid", "off_bus", "gpu_lost"}}
+    by_address = {one.machine for one in occurrences if one.event.event in _SAYS_MORE and one.event.pci is not None}
     said = {one.machine for one in occurrences if one.event.event in _SAYS_MORE}
     return [
         one
@@ -197,6 +198,7 @@ def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
         and (one.event.event != "gpu_link_errors" or (one.machine in linked and one.count >= MANY_LINK_ERRORS))
         and (one.event.event not in {"gsp_timeout", "driver_refused"} or one.machine not in named)
         and (one.event.event != "driver_failed" or one.machine not in said)
+        and (one.event.event != "gpu_lost" or one.event.pci is not None or one.machine not in by_address)
     ]
 
 

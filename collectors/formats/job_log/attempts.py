@@ -17,7 +17,7 @@ ENDS = frozenset(
 )
 """What a launcher or the scheduler reports of an end."""
 
-OUTLIVED = frozenset({"network_error", "connection_closed", "nccl_error"})
+OUTLIVED = frozenset({"network_error", "connection_closed", "nccl_error", "cuda_warned"})
 """What links recover from: a job that goes on with its steps has outlived it."""
 
 _BY_LAUNCHER = (

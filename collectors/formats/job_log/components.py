@@ -22,16 +22,19 @@ WORDS = (
 PARTS = {  # name in codes.toml -> what belongs to it
     "PART_OF_FABRIC": r"""
         infiniband rdma\w* ibverbs roce\w* mlx[45] hca efa libfabric ofi ucx openib opensm subnet\smanager gid queue\spairs?
-        memory\sregions? gpu\s?direct nvidia[-\s]peermem nv\speer\smem gdrcopy sharp ib\sdevices? nvshmem ibgda
+        memory\sregions? gpu\s?direct nvidia[-\s]peermem nv\speer\smem gdrcopy sharp ib\sdevices? nvshmem ibgda psm[23] hfi1?
+        cxi slingshot omni-?path verbs rdmacm umad
     """,
     "PART_OF_PLATFORM": r"""
         nvml nvidia[-\s](?:kernel\s)?(?:driver|module)s? nvidia-[a-z]{3,20} container\s(?:runtime|toolkit) fabric\s?manager
         nvswitch\w* device[-\s]plugin gpu[-\s]operator kubelet containerd oci\sruntime runc shim\stask pod\ssandbox cni cgroups?
         seccomp enroot pyxis apptainer singularity spank slurm\w{0,6} munged? cuda\sdriver mps\s(?:server|control\sdaemon) mig
+        kata\w{0,20} cri-?o crictl multus sr-?iov calico cilium flannel coredns etcd imex vgpu dkms neuron-\w{2,20} vfio
         dcmi davinci\w* hl-smi habanalabs rocm-smi amd-smi /dev/kfd dcgm hostengine dockerd? podman image\spull
     """,
     "PART_OF_STORAGE": r"""
-        lustre nfs gpfs mmfs ceph\w{0,3} beegfs wekafs s3fs csi persistentvolume\w{0,6} mount\.\w{2,8}
+        lustre nfs gpfs mmfs ceph\w{0,3} beegfs wekafs s3fs gcsfuse juicefs goofys mount-s3 gluster\w{0,4} alluxio hdfs orangefs
+        rbd zfs csi persistentvolume\w{0,6} mount\.\w{2,8}
     """,
 }
 HEAD = 80  # characters: a logger's level stands in them

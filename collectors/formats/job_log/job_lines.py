@@ -32,6 +32,7 @@ STAMPED = "[ "  # what is left in a stream's name of a stamp with coordinates: "
 _STAMPED = r"\[(?P<stamp>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 _PARALLEL = r"(?: (?:DP|TP|PP|EP|CP|ATTN_\w{2,6}|MOE_\w{2,6})\d{1,5})+"
 _GO_LOG = re.compile(r"(?P<stamp>\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) (?=[A-Za-z])")  # Go's package "log"
+_CAPNSLOG = re.compile(r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}) [CEWNID] \| ")  # etcd's and Rook's logger
 _CONTAINER = re.compile(
     r"(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})? ?(?:Z|[+-]\d\d:\d\d)):?\s(?:(?:stdout|stderr)\s[FP]\s)?"
 )
@@ -62,13 +63,13 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
             r"\((?P<actor>raylet|autoscaler|pid=\w{1,20})(?:, ip=(?P<node>[\w.:-]{1,60})| \+[\dhms]{1,12})?\)\s"
         ),
     ),
-    "0": (_CONTAINER, _GO_LOG, re.compile(r"\d{1,7}[ \t:|]{1,4}(?=\[rank\d{1,7}\]:)")),
+    "0": (_CONTAINER, _GO_LOG, _CAPNSLOG, re.compile(r"\d{1,7}[ \t:|]{1,4}(?=\[rank\d{1,7}\]:)")),
     ">": (re.compile(r"> ?"),),  # a quotation in a thread
     " ": (re.compile(r"[ \t]{1,16}(?:\d{1,7}[ \t:|]{1,4})?(?=\[rank\d{1,7}\]:)"),),  # an editor's margin
 }
 _PDSH = re.compile(  # a number alone is srun's task
     r"(?=[\w.-]{0,62}[A-Za-z.])(?P<node>[A-Za-z0-9][\w.-]{0,62}):\s"
-    r"(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |(?:INFO|WARN|ERROR): |Traceback|  File \"|(?<=\d: )\w{1,60}Error: )"
+    r"(?=\[(?:rank|[a-z]+)\d{1,7}\]:|\[\d{4}-\d\d-\d\d |Traceback|  File \"|(?<=\d: )(?:INFO|WARN|ERROR|\w{1,60}Error): )"
 )
 _NCCL = re.compile(
     r"(?P<node>[A-Za-z0-9.<][\w.<>-]{0,253}):(?P<pid>\d{1,9}):\d{1,9} \[\d{1,3}\] "
@@ -89,7 +90,7 @@ _FIELD = re.compile(  # a field of JSON that was printed over several lines, as 
     r"\s{0,40}\"(?:message|msg|err|error|exception|reason|details?)\"\s?: \"(?P<said>(?:[A-Za-z_]\w{0,60}\.){0,8}"
     r"_?[A-Z]\w{0,60}(?:Error|Exception): .{1,4000}?)\"?\s?\}{0,3},?$"
 )
-_STAMPS_ALONE = (_CONTAINER, _GO_LOG)
+_STAMPS_ALONE = (_CONTAINER, _GO_LOG, _CAPNSLOG)
 _MESSAGES = ("log", "message", "msg", "MESSAGE")
 _STAMPS = ("time", "ts", "timestamp", "asctime", "@timestamp")
 _TALKING = frozenset({"info", "debug", "trace", "notice"})

@@ -20,11 +20,11 @@ from collectors.records import OF_SERVICES, LogEvent
 OF_TITLE = "title"
 TITLE_BYTES = 1024
 _TITLE = re.compile(
-    r"#{1,3} .{0,160}?(?P<said>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S.{8,400})"
+    r"(?:#{1,3} )?.{0,160}?(?P<said>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S.{8,400})"
 )
 _REPORTED = frozenset({"exit", "torchrun_failure", "closing_signal"})
 _OF_LAUNCHERS = re.compile(
-    r"/bin/(?:torchrun|accelerate|deepspeed|llamafactory-cli|lightning)$|torch/distributed/(?:run|launch|launcher/|elastic/)|"
+    r"/bin/(?:torchrun|accelerate|deepspeed|llamafactory-cli|lightning|vllm|sglang|swift|axolotl|litgpt|lm_eval)$|torch/distributed/(?:run|launch|launcher/|elastic/)|"
     r"accelerate/commands/|deepspeed/launcher/|<frozen runpy>|/runpy\.py$|/(?:click|typer|fire)/"
 )
 _CLIENTS = (  # libraries that ask services and stores which are no part of a job: by their files, or in an exception's full name

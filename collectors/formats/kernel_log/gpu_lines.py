@@ -56,6 +56,8 @@ _FAILURES = (  # amdgpu_job.c, amdgpu_mes.c, amdgpu_ib.c, amdgpu_psp.c, amdgpu_d
     ("preemption", r"cp queue (?:pipe .{0,20}queue .{0,20})?preemption (?:timed? ?out|failed)"),
     ("GPU reset begin", r"GPU reset begin!"),
     ("GPU HANG: ecode", r"GPU HANG: ecode "),
+    ("SMU: I'm not done", r"SMU: I'm not done with your"),
+    ("failed to write reg", r"(?:amdgpu: )?failed to write reg [0-9a-f]{3,8} wait reg"),
 )
 
 
@@ -151,6 +153,15 @@ ROWS: tuple[
         )
     ),
     *(((word,), _OF_DRM + said, _driver_failed) for word, said in _FAILURES),
+    *(  # what NVIDIA's module says of a GPU that it does not name
+        ((word,), r"NVRM: .{0,160}?" + said, read)
+        for word, said, read in (
+            ("[NV_ERR_GPU_IS_LOST]", r"\[NV_ERR_GPU_IS_LOST\]", lambda _: {"event": "gpu_lost"}),
+            ("Cannot attach gpu", r"Cannot attach gpu", lambda _: {"event": "gpu_lost"}),
+            ("WPR2 already up", r"unexpected WPR2 already up", lambda _: {"event": "gpu_lost"}),
+            ("GPU is probably locked", r"GPU is probably locked!", _driver_failed),
+        )
+    ),
     (  # where the processor was: in the code of a module
         ("IP: ", "pc : "),
         r"(?:[RE]?IP|pc ?): (?:[0-9a-f]{4}:)?(?:\[<[0-9a-f]{8,16}>\] )?[\w.]{2,100}\+0x[0-9a-f]{1,6}/0x[0-9a-f]{1,6} "

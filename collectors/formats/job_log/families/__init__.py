@@ -23,6 +23,7 @@ SHAPES = (
     *network.SHAPES,
     *pytorch.SHAPES,
     *programs.SHAPES,
+    *drivers.SHAPES,
     *schedulers.SHAPES,
     *slurm.SHAPES,
     *nodes.SHAPES,
@@ -31,7 +32,6 @@ SHAPES = (
     *serving.SHAPES,
     *accelerators.SHAPES,
     *daemons.SHAPES,
-    *drivers.SHAPES,
     *compilers.SHAPES,
     *storage.SHAPES,
 )

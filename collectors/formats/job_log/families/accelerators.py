@@ -283,18 +283,42 @@ SHAPES = (
         r"Error (?:allocating|loading).{0,60}Attempting to|.{0,120}Ran out of memory in memory space).{0,200})",
         "oom",
     ),
-    shape(  # torch asks for the devices once and warns
-        "UserWarning: CUDA init",
-        r"UserWarning: (?P<message>CUDA initialization: (?:CUDA unknown error - this may be due|"
-        r"The NVIDIA driver on your system is too old|"
-        r"Unexpected error from cudaGetDeviceCount\(\).{0,160}Error \d{1,3}: ).{0,160})",
-        "stated",
-        code="PART_OF_PLATFORM",
+    shape(  # TensorFlow; a machine without a GPU has another answer
+        "failed call to cuInit: ",
+        r"(?P<message>failed call to cuInit: (?:CUDA_ERROR_(?:UNKNOWN|NOT_INITIALIZED|SYSTEM_\w{3,20}|COMPAT_\w{3,40})|"
+        r"UNKNOWN ERROR \(\d{1,4}\)).{0,100})",
+        "cuda_warned",
+    ),
+    shape(  # of its diagnostics: the module and the library of the driver
+        " does not match DSO version",
+        r"(?P<message>kernel version [\d.]{3,16} does not match DSO version [\d.]{3,16}.{0,80})",
+        "cuda_warned",
+    ),
+    shape(  # NVIDIA's samples
+        "CUDA error at ",
+        r"CUDA error at \S{1,160}:\d{1,6} code=\d{1,4}\((?P<message>cudaErrorUnknown\) \"cuda(?:GetDevice|SetDevice).{0,60})",
+        "cuda_warned",
+    ),
+    shape(
+        "hsa api call failure",
+        r"(?P<message>hsa api call failure at: .{1,120})",
+        "cuda_warned",
+    ),
+    *(
+        shape(word, r"(?P<message>" + said + r".{0,200})", "traceback", exception=name)
+        for word, said, name in (
+            (
+                "Loaded runtime CuDNN library: ",
+                r"Loaded runtime CuDNN library: [\d.]{3,12} but source was compiled with",
+                "ImportError",
+            ),
+            ("rocBLAS error: ", r"^rocBLAS error: (?=\S)", "RocblasError"),
+        )
     ),
     *(  # AWS Neuron's runtime: its log has the component and the function before the message
         shape(
             word,
-            r"\b(?:ERROR|CRITICAL) {1,8}" + word + r"\w{1,60} {1,8}(?P<message>" + said + r".{0,240})",
+            r"\b(?:ERROR|CRITICAL) {1,8}" + word + r"\w{1,60} {1,40}(?P<message>" + said + r".{0,240})",
             name,
             code=code,
         )

@@ -13,7 +13,7 @@ from collectors.formats.job_log.shapes import Block, shape
 
 PROGRAMS = re.compile(
     r"slurm(?:d|ctld|dbd|stepd|restd)|munged?|kubelet|containerd|dockerd|crio|nvidia-[\w-]{3,40}|nv-(?:fabricmanager|hostengine)|"
-    r"dcgm-exporter|opensm|nvlsm|mmfsd|lnetctl|gpu-feature-discovery"
+    r"dcgm-exporter|opensm|nvlsm|mmfs(?:d|env)?|lnetctl|gpu-feature-discovery"
 )
 """Daemons of the platform, as syslog tags them."""
 UNITS = (
@@ -68,6 +68,12 @@ SHAPES = (
         "SPANK plugin ",
         r"error: (?P<message>(?:Warning: )?SPANK plugin \"\w{1,40}\" option .{1,60} not found)",
         "evicted",
+    ),
+    shape(  # IBM Storage Scale
+        "mmfs",
+        r"\bmmfs(?:d|env)?(?:\[\d{1,9}\])?: \[[EX]\] (?P<message>.{1,300})",
+        "stated",
+        code="PART_OF_STORAGE",
     ),
     *(  # NVIDIA's device plug-in and what discovers its GPUs
         shape(

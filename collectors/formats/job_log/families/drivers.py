@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collectors.formats.job_log.shapes import Shape, shape
 
-_BEGIN = r"^[\W\d]{0,40}(?:(?:stdout|stderr) [FP] )?(?:(?:ERROR|[Ee]rror|FATAL)!?: {1,4})?"
+_BEGIN = r"^[\W\d]{0,40}(?:(?:stdout|stderr) [FP] )?(?:(?:ERROR|[Ee]rror|FATAL)!?:? {1,4})?"
 _MODULES = (
     r"(?:nvidia[\w-]{0,12}|amdgpu|amdkfd|gdrdrv|habanalabs\w{0,8}|neuron|nv_peer_mem|mlx[45]_\w{2,6}|ib_\w{2,12}|rdma_\w{2,6}|irdma|efa|"
     r"lustre|lnet|beegfs|mmfs\w{0,4}|ceph|nfs\w{0,4}|vfio\w{0,12})"
@@ -48,6 +48,7 @@ SHAPES = (
             "Failed to display GPU instances: ",
             "Did not detect devices",
             "Unable to find the Infiniband/RoCE device",
+            "No IB devices found",
         )
     ),
     *(
@@ -66,6 +67,14 @@ SHAPES = (
     *(  # the daemons of CUDA's multi-process service
         _part(word, r"\b(?:Control|Server)\s{1,8}\d{1,9}\] (?P<message>" + word + r".{0,160})")
         for word in ("Server encountered a fatal exception", "Failed to start : ", "Failed to get ", "Server exited with status")
+    ),
+    *(  # Apptainer and Singularity
+        _part("FATAL:   ", r"^FATAL: {3}(?P<message>" + said + r".{0,300})")
+        for said in (r"container creation failed: ", r"while (?:\w{4,16}) ", r"[Cc]ould not open image ", r"[Ff]ailed to ")
+    ),
+    *(
+        _part(word, r"(?P<message>" + word + r"\W{0,4}[\w.-]{2,40})")
+        for word in ("unknown or invalid runtime name: ", "Unknown runtime specified ")
     ),
     _part("ROCk module is NOT loaded", r"^\W{0,8}(?:\[\d{1,3}m)?(?P<message>ROCk module is NOT loaded.{0,80})"),
 )  # fmt: skip

@@ -14,9 +14,10 @@ from collectors.formats.job_log.shapes import Block, Shape, shape
 
 _TALK = r"^(?!.{0,160}(?: NCCL INFO | UCX {1,4}(?:WARN|DIAG|INFO|DEBUG|TRACE)|\b(?:INFO|DEBUG|TRACE)\b))"
 _VERB = (
-    r"(?:ibv_(?:reg|create|modify|alloc|open|query|exp_create|cmd_create|get_device)\w{0,30}|rdma_create\w{1,20}|"
+    r"(?:ibv_(?:reg|create|modify|alloc|open|query|exp_create|exp_query|cmd_create|get_device)\w{0,30}|rdma_create\w{1,20}|"
     r"(?:mlx5|efa|mana)dv_\w{3,40})"
 )
+_NO = r"(?:failed|returned -?[1-9]\d{0,3})\b"
 _WORDS_OF_REFUSAL = (
     r"[Cc]ould ?n[o']t|[Cc]annot|[Uu]nable to|[Ff]ailed|[Ff]ailure|[Ee]rror|ERROR|not supported|[Nn]ot found"
 )
@@ -36,7 +37,7 @@ _OWN_EVENT = (  # of a queue pair, by ibv_event_type_str: what it was asked, or 
 EARLY: tuple[Shape, ...] = (  # before what is read of a request that did not complete
     shape("nvml", r"NCCL WARN (?P<message>(?:Call to )?nvml\w{3,60}(?:\(.{0,80}?\))? failed.{0,200})", "nvml_error"),
     *(
-        shape(word, _TALK + r".{0,160}?\b(?P<message>" + _VERB + r"(?:\(.{0,160}?\))?:? failed\b.{0,240})", "fabric_error")
+        shape(word, _TALK + r".{0,160}?\b(?P<message>" + _VERB + r"(?:\(.{0,160}?\))?:? " + _NO + r".{0,240})", "fabric_error")
         for word in ("ibv_", "5dv_", "adv_", "rdma_create")
     ),
     *(
@@ -81,7 +82,7 @@ LATE: tuple[Shape, ...] = (
     ),
     shape(
         "libfabric:",
-        _LIBFABRIC + r"(?P<message>.{0,160}?(?:output empty list|[Ii]nvalid|No such|[Mm]issing|" + _WORDS_OF_REFUSAL
+        _LIBFABRIC + r"(?P<message>.{0,160}?(?:output empty list|[Ii]nvalid|No such|No data|[Mm]issing|" + _WORDS_OF_REFUSAL
         + r").{0,200})",
         "fabric_warned",
     ),

@@ -97,6 +97,19 @@ SHAPES = (
             "failed to start container",
         )
     ),
+    *(
+        shape(
+            word,
+            r"^(?!.{0,400}(?i:\bif |when ))(?:.{0,300}?\s)?(?P<message>" + word + r".{1,300})",
+            "stated",
+            code="PART_OF_PLATFORM",
+        )
+        for word in (
+            "failed to create containerd task: ",
+            "failed to create shim task: ",
+            "OCI runtime create failed: ",
+        )
+    ),
     shape(  # the node health check of the LBNL
         "Health check failed:",
         r"\bnhc(?:\[\d{1,9}\])?: {1,3}Health check failed: {1,3}(?P<message>check_\w{1,60}: .{1,200})",

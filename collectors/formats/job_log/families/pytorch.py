@@ -72,7 +72,7 @@ SHAPES = (
         "CUDA initialization: ",
         r"CUDA initialization: (?P<message>(?:The NVIDIA driver on your system is too old|CUDA unknown error|"
         r"CUDA driver initialization failed).{0,160})",
-        "cuda_error",
+        "cuda_warned",
     ),
     shape(
         "client socket has timed out",

@@ -53,8 +53,7 @@ SHAPES = (
         " are blocked > ",
         r"^\W{0,8}(?:mds\.\S{1,80}: )?(?P<message>\d{1,9} (?:ops|slow metadata IOs|requests) are blocked > .{1,160})",
     ),
-    _part("mmfs", r"\bmmfs(?:d|env)?(?:\[\d{1,9}\])?: \[[EX]\] (?P<message>.{1,300})"),  # IBM Storage Scale
-    *(  # its own log, where a line has its time and level
+    *(  # IBM Storage Scale's own log, where a line has its time and level
         _part(word, r"^[\d:. +_TZ-]{10,40} \[[EX]\] (?P<message>.{0,200}" + word + r".{0,200})")
         for word in (
             "The current file system manager failed",
