@@ -156,6 +156,8 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
     """The kind that the first fitting rule gives; "" where none fits."""
     if event.event in OF_WORDS or (event.event == "traceback" and event.exception is None):
         return ""  # what its name means is asked for apart; a traceback was cut off before it said what it was
+    if any(frame.function == "__del__" for frame in event.frames):
+        return ""  # Python goes on after what a destructor raises
     if any(frame.function in table.get("signal_handlers", ()) for frame in event.frames):
         return "terminated"
     said = said_by(event)

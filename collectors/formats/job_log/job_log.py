@@ -164,7 +164,7 @@ class JobLog:
     def _exception_alone(self) -> Iterator[tuple[str, LogEvent]]:
         """Yield an exception of which a log holds the last line alone, without a step after it: others may be handled."""
         found = [each for each in self.found if each.event != STATED]
-        line = self.streams.last_line or in_title(self.input.head, found)
+        line = in_title(self.input.head, found) or self.streams.last_line
         if (
             line is None
             or not may_stand(line, found)

@@ -56,7 +56,7 @@ _FAILED = re.compile(
 _RUNTIME = re.compile(r"\W{0,4}(?:CUDA|HIP|NPU|XPU|HPU|MUSA|MLU|TPU) ")
 _OF_PROGRAM = re.compile(r"^(?:[\w./+@-]{1,80}(?:\[\d{1,9}\])?|/\S{1,160}: line \d{1,6}): (?:\S.{0,240}: )?\"?$")
 _PASSED = re.compile(
-    r"(?i)\b(?:re-?tr(?:y|ies|ying|ied)|try(?:ing)? again|will try|attempt \d|attempts? (?:left|remaining)|back-?off|"
+    r"(?i)\b(?:re-?tr(?:y(?! count)|ies|ying|ied)|try(?:ing)? again|will try|attempt \d|attempts? (?:left|remaining)|back-?off|"
     r"fall(?:s|ing)? ?back|fallback|ignor(?:e|es|ed|ing)|skip(?:s|ped|ping)?|non-?fatal|recover(?:s|ed|ing|y)|"
     r"continu(?:e|es|ing)|harmless|expected|(?:no|without|0|zero) (?:errors?|failures?)|"
     r"error(?:s|_count|_rate)?[\"']?\s?[:=]\s?0\b|disabled|optional|resolved|fixed|reconnect(?:ed|ing)?|assertRaises|pytest|cuInit)\b"

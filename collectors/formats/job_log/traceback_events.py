@@ -31,7 +31,7 @@ _CLIENTS = (  # libraries that ask services and stores which are no part of a jo
     (
         outside.NO_ANSWER_OF_STORE,
         re.compile(
-            r"(?:^|/)(?:(?:aio)?botocore|boto3|s3fs|gcsfs|adlfs|ossfs|google[./]cloud[./]storage|azure[./]storage|minio|oss2)[./]"
+            r"(?:^|/)(?:(?:aio)?botocore|boto3|s3fs|gcsfs|adlfs|ossfs|google[./]cloud[./]storage|azure[./]storage|minio|oss2|fsspec[./]exceptions)[./]"
         ),
     ),
     (
@@ -42,6 +42,7 @@ _CLIENTS = (  # libraries that ask services and stores which are no part of a jo
         ),
     ),
 )
+_DAMAGED = "damaged_file"  # a decoder fails within itself first
 _RANK = re.compile(r"Rank (\d{1,7}): ")  # Megatron's checks; in brackets it may be the rank inside a group
 _REPEATED = re.compile(r" \[repeated \d{1,6}x across cluster\].{0,80}")  # Ray
 QUOTED = (*network.SHAPES, *ray.SHAPES, *schedulers.SHAPES, *slurm.SHAPES)
@@ -87,12 +88,12 @@ def names_service(line: Line) -> bool:
 
 
 def _code_of(said: str, then_said: Sequence[str], files: Sequence[str]) -> str | None:
-    """Return the error that a chain names: what one of its exceptions says of a service, else the first one's.
+    """Return the error that a chain names: what one of its exceptions says of a service or a file, else the first one's.
 
     ``files``: of its frames. They, or an exception's full name, show which library asked, and so what the other end is.
     """
     codes = [statements.code_of(each) for each in (said, *then_said)]
-    if named := next((code for code in codes if code and code.startswith(OF_SERVICES)), None):
+    if named := next((code for code in codes if code and code.startswith((*OF_SERVICES, _DAMAGED))), None):
         return named
     if any("/torch/distributed/" in file for file in files):
         return codes[0]

@@ -23,7 +23,16 @@ _WORDS = {
     "<PORT>": r"(?:ports?|links?|NICs?|HCAs?|cables?|transceivers?|switch(?:es)?)",
     "<FILE>": r"(?:files?|downloads?|shards?|checkpoints?|weights?|archives?|datasets?|images?|cache|safetensors|ckpt|parquet)",
     "<SLOW>": r"(?:slow(?:s|ed|er|ness|ly|ing)?(?: down)?|bottleneck\w*|long time|too long|very long|stall(?:s|ed|ing)?)",
-    "<LOADER>": r"(?:data ?-?load(?:er|ers|ing)|load(?:ing|s)? (?:the )?(?:data|images|batch\w*|dataset)|data (?:reading|preprocessing))",
+    "<LOADER>": (
+        r"(?:data ?-?load(?:er|ers|ing)|load(?:ing|s)? (?:the )?(?:data|images|batch\w*|dataset)|data (?:reading|preprocessing))"
+    ),
+    "<ITSELF>": r"(?:(?:by )?itself|randomly|suddenly|automatically|without (?:any )?warning)",
+    "<RESTARTS>": r"(?:restart(?:s|ed)|reboot(?:s|ed))",
+    "<ALWAYS>": r"(?:keeps?|kept|continu\w+|constant\w*|always|gradual\w*|linear\w*|slowly|little by little)",
+    "<GRADIENT>": r"(?:loss|grad(?:ient)?s?(?:[ _]norms?)?|outputs?|training)",
+    "<STAGES>": r"(?:FSDP|DDP|ZeRO|pipeline|PP|stages?|validat\w+|eval\w*|checkpoint\w*|logg\w+|broadcast\w*|barrier\w*)",
+    "<DEADLOCK>": r"dead ?lock(?:s|ed|ing)?",
+    "<SPOT>": r"(?:spot|preemptible) (?:instances?|VMs?|nodes?|TPUs?|hosts?)",
     "<STORE>": r"(?:NFS|HDFS|Lustre|CephFS|BeeGFS|GPFS|WekaFS|JuiceFS|blobfuse\d?|gcsfuse|s3fs|mountpoint-s3|FSx|EFS|lizardfs)",
     "<MEMORY>": r"(?:memory|RAM)(?: usage| use| consumption)?",
     "<HUB>": r"(?:hugging ?face(?:\.co)?|hf|modelscope|wandb|github|pypi|s3|gcs|(?:the )?(?:hub|registry))",
@@ -42,8 +51,8 @@ gpu_memory_fails: \b(?:high|increas\w+|rising|many|growing)\b[^.;]{0,30}\b(?:un)
 gpu_memory_fails: \buncorrect(?:able|ed) (?:ECC )?(?:memory )?errors?\b|\bdouble[- ]bit (?:ECC )?errors?\b
 gpu_memory_fails: \brow[- ]remap\w* (?:fail\w*|pending)
 host_powers_off: \b<HOST>\b[^.;]{0,24}\b(?:powers? (?:itself )?off|powered off|shuts? (?:itself )?down)\b
-host_powers_off: \b<HOST>\b[^.;]{0,24}\b(?:reboots?|restarts?|rebooted|restarted) (?:(?:by )?itself|randomly|suddenly|without (?:any )?warning|automatically)\b
-host_powers_off: \b(?:my|the|our|whole) <HOST> (?:always |just |often )?(?:restarts|reboots|restarted|rebooted|crashes and reboots)(?= *(?:[.,;]|when|while|during|$))
+host_powers_off: \b<HOST>\b[^.;]{0,24}\b(?:reboot|restart|<RESTARTS>) <ITSELF>\b
+host_powers_off: \b(?:my|the|our|whole) <HOST> (?:always |just |often )?<RESTARTS>(?= *(?:[.,;]|when|while|during|$))
 host_powers_off: \b(?:power (?:supply|supplies|cable|cord)|PSU|riser)s? (?:<IS>)?(?:insufficient|<BROKEN>)\b
 kernel_bug: \bkernel (?:panics?|oops|bug|crash\w*)\b
 cudaErrorIllegalAddress: illegal (?:memory|address) access|非法(?:内存|地址)访问
@@ -64,7 +73,7 @@ ENOMEM: \b(?:killed|kills?)\b[^.;]{0,60}\b(?:took|taking|takes|used|using|uses?)
 ENOMEM: \bworkers?\b[^.;]{0,30}\bis killed by signal\b(?!: [A-JL-Z])
 ENOMEM: \bSIGKILL\b|\bsignal 9\b|\bexit(?:ed|s)?(?: with)?(?: status| code)*:? (?:-9|137)\b
 memory_grows: \bmemory leak\w*|\bleak(?:s|ed|ing)? (?:GPU |CPU |host |system )?(?:memory|RAM)\b
-memory_grows: \b<MEMORY>\b[^.;]{0,24}\b(?:keeps?|kept|continu\w+|constant\w*|always|gradual\w*|linear\w*|slowly|little by little)\b[^.;]{0,16}\b(?:grow\w*|increas\w*|ris\w+|climb\w*)
+memory_grows: \b<MEMORY>\b[^.;]{0,24}\b<ALWAYS>\b[^.;]{0,16}\b(?:grow\w*|increas\w*|ris\w+|climb\w*)
 memory_grows: \b<MEMORY>\b[^.;]{0,30}\b(?:grow(?:s|ing)|increas(?:es|ing)|explod\w+|gets? larger|used more and more)\b
 OOM: \bout[- ]of[- ]memory\b|\bOOM(?:s|ed|ing)?\b
 ENOSPC: \b(?:disk|partition|volume|file ?system|/tmp|inodes?)\b[^.;]{0,30}\b(?:is|was|got|gets|were|are) (?:\w+ )?full\b
@@ -91,18 +100,22 @@ misconfigured: \b(?:is|are|was|were) (?:not |in)compatible with\b|\b(?:was )?(?:
 misconfigured: \b(?:unsupported|unrecogni[sz]ed|unknown|invalid) (?:option|argument|flag|parameter|config\w*|value for)\b
 misconfigured: \bmust be (?:divisible by|a multiple of)\b|\bnot divisible by\b|\bsize mismatch for\b|版本(?:不匹配|冲突|不兼容)
 misconfigured: \bundefined symbol\b|\bsymbol lookup error\b|\btoo many open files\b
-misconfigured: \bno kernel image is available\b|\bport (?:conflict|collision|is already in use)s?\b|\b(?:password|passwordless|key)[- ]?(?:less)? ?ssh\b
+misconfigured: \bno kernel image is available\b|\bport (?:conflict|collision|is already in use)s?\b
+misconfigured: \b(?:password|passwordless|key)[- ]?(?:less)? ?ssh\b
 heap_corrupted: \bdouble free\b|\bheap corruption\b|\bmalloc\(\): |\bmunmap_chunk\b|\bcorrupted size vs\b
-not_finite: \b(?:loss|grad(?:ient)?s?(?:[ _]norms?)?|outputs?|training)\b[^.;]{0,24}\b(?:<IS>|to |turns? |into |becomes |=|all )(?:NaNs?|Infs?)\b
-not_finite: \bNaNs? (?:loss(?:es)?|grad\w*|values?|outputs?)\b|\b(?:loss|grad\w*)[- ]?(?:scale )?(?:is |are )?(?:nan|overflow\w*)\b|出现 ?nan|nan ?错误
+not_finite: \b<GRADIENT>\b[^.;]{0,24}\b(?:<IS>|to |turns? |into |becomes |=|all )(?:NaNs?|Infs?)\b
+not_finite: \bNaNs? (?:loss(?:es)?|grad\w*|values?|outputs?)\b
+not_finite: \b(?:loss|grad\w*)[- ]?(?:scale )?(?:is |are )?(?:nan|overflow\w*)\b|出现 ?nan|nan ?错误
 on_first_gpu: \b(?:process(?:es)?|memory|contexts?)\b[^.;]{0,30}\b(?:on|of) (?:the )?(?:first GPU|rank[ =]?0)\b
-ranks_apart: \bdead ?lock(?:s|ed|ing)?\b[^.;]{0,60}\b(?:FSDP|DDP|ZeRO|pipeline|PP|stages?|validat\w+|eval\w*|checkpoint\w*|logg\w+|broadcast\w*|barrier\w*)\b
-ranks_apart: \b(?:FSDP|DDP|ZeRO|pipeline|PP|stages?|validat\w+|eval\w*|checkpoint\w*|logg\w+)\b[^.;]{0,60}\bdead ?lock(?:s|ed|ing)?\b
-slow_loader: \b<LOADER>\b[^.;]{0,50}\b<SLOW>\b|\b<SLOW>\b[^.;]{0,24}\b<LOADER>\b|\b<GPU>s? (?:are |is )?(?:waiting|waits?|starv\w+)\b[^.;]{0,24}\b(?:data|CPUs?|<LOADER>|IO|I/O)\b
+ranks_apart: \b<DEADLOCK>\b[^.;]{0,60}\b<STAGES>\b
+ranks_apart: \b<STAGES>\b[^.;]{0,60}\b<DEADLOCK>\b
+slow_loader: \b<LOADER>\b[^.;]{0,50}\b<SLOW>\b|\b<SLOW>\b[^.;]{0,24}\b<LOADER>\b
+slow_loader: \b<GPU>s? (?:are |is )?(?:waiting|waits?|starv\w+)\b[^.;]{0,24}\b(?:data|CPUs?|<LOADER>|IO|I/O)\b
 slow_store: \b(?:sav|writ)(?:e|es|ing) (?:a |the |model )*checkpoints?\b[^.;]{0,40}\b(?:<SLOW>|takes (?:so |very |too )?long)\b
 slow_store: \b<STORE>\b[^.;]{0,50}\b(?:<SLOW>|hangs?|hung|stuck|unresponsive|disconnect\w*|D state|lost|drops?)\b
-no_place: \bpods?\b[^.;]{0,60}\b(?:stays?|stuck|remain\w*|hangs?)\b[^.;]{0,24}\bpending\b|\b(?:no|lack of|insufficient) (?:\w+ )?(?:GPU )?capacity\b|\bCapacityError\b
-no_place: \b(?:spot|preemptible) (?:instances?|VMs?|nodes?|TPUs?|hosts?)\b[^.;,]{0,24}\b(?:<IS>)?(?:terminated|reclaimed|pre-?empted|interrupted)\b
+no_place: \bpods?\b[^.;]{0,60}\b(?:stays?|stuck|remain\w*|hangs?)\b[^.;]{0,24}\bpending\b
+no_place: \b(?:no|lack of|insufficient) (?:\w+ )?(?:GPU )?capacity\b|\bCapacityError\b
+no_place: \b<SPOT>\b[^.;,]{0,24}\b(?:<IS>)?(?:terminated|reclaimed|pre-?empted|interrupted)\b
 cudaErrorSystemNotReady: \b(?:CUDA|cudaError|initiali[sz]ation)\b[^.;]{0,30}\b80[234]\b|\b80[234] (?:system )?error\b
 NVML_ERROR_UNKNOWN: \bfail(?:s|ed) to initiali[sz]e NVML\b
 cudaErrorNoDevice: \b<MISS>(?: \w+)? (?:detect|find|see|recogni[sz]e)\w*(?: \w+)? <GPU>\b

@@ -1,7 +1,8 @@
 """What a person reports a failure, in a text of which no line shows why: a thread's title, a sentence, an answer that solved it.
 
-It is the weakest evidence that is read, and decides only where the lines of programs leave the cause open. A sentence that supposes, asks, wishes, denies, or is of others reports nothing, nor
-does one of a text that describes a change or advises. Where the sentences of a text name more than two errors, none is taken.
+It is the weakest evidence that is read, and decides only where the lines of programs leave the cause open. A sentence that
+supposes, asks, wishes, denies, or is of others reports nothing, nor does one of a text that describes a change or advises.
+Where the sentences of a text name more than two errors, none is taken.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ _CHANGES = re.compile(
     r"|^\W{0,6}(?:# )?(?:description|proposed (?:solution|change)|solution|what would you like to be added|motivation|test plan|"
     r"feature request|is your feature request|executive summary|notice|release notes|changelog|tests|checklist)\W{0,4}$"
     r"|\A\W{0,6}(?:closes|resolves) \W{0,2}\d|^\W{0,6}what changed\b"
+    r"|\A\W{0,6}(?:enable|disable) \w"
     r"|\A\W{0,6}(?:\w+ )?(?:adds?|fix(?:es|ed)?|implements?|introduces?|improves?|refactors?|removes?|updates?|supports?) \w"
     r"|^\W{0,6}(?:NOTICE|FAQ|Changelog|Release notes)\b|\b(?:what would you like|this (?:pr|pull request|patch|commit) )"
 )

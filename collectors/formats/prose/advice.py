@@ -26,7 +26,8 @@ _TESTED = re.compile(
     r"[\W_]{0,6}\n\s{0,8}(?:(?:```|~~~)\w{0,12}\n)?" + _KERNEL
 )
 _CHANGE = re.compile(
-    r"(?im)^[\W_]{0,4}(?:PR|MR|pull request|patch) (?:that|which|to) [a-z]{2,14}s?\b"
+    r"(?im)^Stack from (?:\[?ghstack|__->__)|^Differential Revision: \W{0,3}D\d|^Pull Request resolved: "
+    r"|^[\W_]{0,4}(?:PR|MR|pull request|patch) (?:that|which|to) [a-z]{2,14}s?\b"
     r"|^[\W_]{0,4}(?:before|after|without|with) this (?:PR|MR|pull request|change|patch|commit)\b"
     r"|^[\W_]{0,4}this (?:PR|MR|(?:pull|merge) request|change|commit|patch)(?: also| now)? "
     r"(?!(?:was|is|has|does|causes|breaks|crashes|hangs|fails|leads|results|seems)\b)[a-z]{2,14}s\b"

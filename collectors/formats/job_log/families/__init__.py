@@ -17,6 +17,7 @@ from collectors.formats.job_log.families import (
     serving,
     slurm,
     storage,
+    surroundings,
 )
 
 SHAPES = (
@@ -34,6 +35,7 @@ SHAPES = (
     *daemons.SHAPES,
     *compilers.SHAPES,
     *storage.SHAPES,
+    *surroundings.SHAPES,
 )
 BLOCKS = (
     *network.BLOCKS,

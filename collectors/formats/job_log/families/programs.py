@@ -193,12 +193,6 @@ SHAPES = (
         _TERMINATED + r"\s{1,8}what\(\): {1,3}(?P<message>\S.{0,900})",
         "traceback",
     ),
-    shape(  # the launcher's way to a node
-        "ssh: connect to host ",
-        r"^ssh: connect to host (?P<message>\S{1,200} port \d{1,5}: Connection refused)",
-        "traceback",
-        exception="SshRefused",
-    ),
     *(  # Paddle's handler of signals (platform/init.cc)
         shape(
             word, rf"^FatalError: .{{0,60}}?{word}\W{{0,3}} is detected by the operating system", "exit", signal=number

@@ -50,6 +50,11 @@ SHAPES = (
         r"Skipping step, loss scaler \d{1,4} reducing loss scale to (?:0\.0|\d(?:\.\d{1,20})?e-\d{2,3})\s*$",
         "nan",
     ),
+    shape(  # DeepSpeed's scaler, which can go no lower
+        "Attempted loss scale: ",
+        r"Skipping step\. Attempted loss scale: (\d{1,9}(?:\.\d{1,9})?), reducing to \1(?![\d.])",
+        "nan",
+    ),
     shape("connectFullMesh failed", r"(?P<message>connectFullMesh failed with .{1,300})", "connection_closed"),
     shape(
         "thread: [",  # a paste may have lost the marks around the condition

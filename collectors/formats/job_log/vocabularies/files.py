@@ -1,7 +1,7 @@
-"""What readers of archives and compressed files say of one that is damaged.
+"""What readers of archives, compressed files, images and videos say of one that is damaged.
 
 Sources: ``mz_zip_get_error_string`` of miniz 2 (torch's archives), zlib 1.3's messages, ``error_private.c`` of zstd 1.5, the
-exceptions of CPython 3.13's zipfile, gzip and pickle, ``SafeTensorError`` of safetensors 0.6.
+exceptions of CPython 3.13's zipfile, gzip and pickle, safetensors 0.6, Pillow 11, FFmpeg 7.
 """
 
 from __future__ import annotations
@@ -39,4 +39,11 @@ damaged_file: header too large
 damaged_file: header too small
 damaged_file: invalid header deserialization
 damaged_file: incomplete metadata, file not fully covered
+damaged_file: image file is truncated…
+damaged_file: cannot identify image file…
+damaged_file: broken PNG file…
+damaged_file: broken data stream when reading image file
+damaged_file: unrecognized data stream contents when reading image file
+damaged_file: moov atom not found
+damaged_file: Invalid data found when processing input
 """
