@@ -38,10 +38,10 @@ NOTHING, OPEN = (
     "none",
     "unknown",
 )  # classes of texts of which nothing is to be said: nothing failed, or the text leaves it open
-THRESHOLD = 0.3
+THRESHOLD = 0.25
 FEWEST_KNOWN = 20  # terms of a text: a sentence is none
-FEWEST_TEXTS = 3  # with a term
-MOST_TERMS = 4000
+FEWEST_TEXTS = 4  # with a term
+MOST_TERMS = 6000
 INVERSE_STRENGTH = 10.0  # of the regularisation
 MISSING = "the lines that the programs printed: the job's log, the kernel log, stacks or dumps"
 
