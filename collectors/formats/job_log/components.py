@@ -23,7 +23,7 @@ PARTS = {  # name in codes.toml -> what belongs to it
     "PART_OF_FABRIC": r"""
         infiniband rdma\w* ibverbs roce\w* mlx[45] hca efa libfabric ofi ucx openib opensm subnet\smanager gid queue\spairs?
         memory\sregions? gpu\s?direct nvidia[-\s]peermem nv\speer\smem gdrcopy sharp ib\sdevices? nvshmem ibgda psm[23] hfi1?
-        cxi slingshot omni-?path verbs rdmacm umad
+        cxi\w? slingshot omni-?path verbs rdmacm umad
     """,
     "PART_OF_PLATFORM": r"""
         nvml nvidia[-\s](?:kernel\s)?(?:driver|module)s? nvidia-[a-z]{3,20} container\s(?:runtime|toolkit) fabric\s?manager
@@ -58,7 +58,7 @@ _FORM = re.compile(
     r"(?:[Ff]ailed to |[Uu]nable to |[Cc]ould not |[Cc]annot |[Ee]rror (?:while |when )?\w{3,12}ing )"
     r"|^(?:[\w./-]{1,40}(?:\[\d{1,9}\])?: ){1,2}(?:error|ERROR|fatal)\b"
     r"|^\W{0,4}(?:\[[\w ]{1,20}\]){0,3}\s?\w{4,60} failed!?(?:[ :,(]|$)"
-    rf"|^[a-z]\w{{2,40}}(?:\(.{{0,40}}\))?: {_REASON}\s*$|ERROR, error -\d{{1,3}}\b"
+    rf"|^(?:[\w./-]{{1,40}}: ){{0,2}}[a-z]\w{{2,40}}(?:\(.{{0,40}}\))?: {_REASON}\s*$|ERROR, error -\d{{1,3}}\b"
 )
 _OTHERWISE = re.compile(
     r"(?i)\b(?:retr(?:y|ies|ying)|try(?:ing)? again|fall(?:s|ing)? ?back|fallback|ignor(?:e|ed|ing)|skip(?:ped|ping)?|non-?fatal|"

@@ -126,8 +126,9 @@ _BARE = (
     "mce: [Hardware Error]",
     "EDAC MC",
 )  # driver lines pasted without their prefix
-_QUOTED = re.compile(
-    r"""(?:["'|=]|Message:|kernel: \[[ \d.]{1,20}\]|["'\w\]]: |\s{2}) ?(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on ))"""
+_QUOTED = re.compile(  # of the node problem detector, whatever it says; of others, what is a driver's
+    r"""(?:kernel-monitor(?:, [\w.-]{1,63})?\s{1,8}(?=\S)|(?:["'|=]|Message:|kernel: \[[ \d.]{1,20}\]|["'\w\]]: |\s{2}) ?"""
+    r"""(?=(?:NVRM: Xid \(|XID \d{1,3}\b.{0,200}? detected on )))"""
 )
 _OF_FILE_OR_HOST = (
     re.compile(  # what grep writes before the lines of several files, and pdsh before those of several hosts
@@ -137,7 +138,8 @@ _OF_FILE_OR_HOST = (
 )
 _OF_PROGRAM = re.compile(
     r"\s{0,12}(?:\{[\"&]|\"\w{1,30}\": |\w{1,30}=|\[?\d{4}[-/]\d\d[-/]\d\d[T ]|[IWEF]\d{4} \d\d:|"
-    r"(?=[\w./-]{0,63}[\d-])[\w./-]{1,63}: |(?:dmesg|kernel|journalctl): |(?:[\w() ]{1,40} )?Warning\s{1,8}\w{1,60}\s|time=)"
+    r"(?=[\w./-]{0,63}[\d-])[\w./-]{1,63}: |(?:dmesg|kernel|journalctl): |(?:[\w() ]{1,40} )?Warning\s{1,8}\w{1,60}\s|time=|"
+    r"\d\d:\d\d:\d\d(?:\.\d{1,9})?\s{2})"
 )
 """A line of the kernel within one of another program, such as gpud or kubectl: a string, a column, or behind a colon."""
 _JOURNAL = re.compile(rb'^\x1e?\{.{0,4096}"(?:__REALTIME_TIMESTAMP|__MONOTONIC_TIMESTAMP|_TRANSPORT)"', re.DOTALL)

@@ -1,7 +1,7 @@
 """Kernel lines about disks, local file systems, and file servers that stop answering or answer again, as rows.
 
-Formats: Linux 3.10 to 6.12 (block, nvme, md, ext4, XFS, btrfs, NFS, CIFS, ceph), Lustre 2.5 to 2.16. Every pattern begins where
-the text begins: the rest of a line may hold a name that a user chose.
+Formats: Linux 3.10 to 6.12 (block, nvme, md, ext4, XFS, btrfs, iSCSI, NFS, CIFS, ceph), Lustre 2.5 to 2.16. Every pattern begins
+where the text begins: the rest of a line may hold a name that a user chose.
 """
 
 from __future__ import annotations
@@ -34,6 +34,20 @@ ROWS: tuple[tuple[str, str, str], ...] = (  # a word of the line, its pattern, t
         r"XFS \((?P<device>[\w-]{1,32})\): (?!.{1,64}\(\d+\) possible).*(?:" + _TROUBLE_OF_XFS + ")",
         "fs_error",
     ),
+    (
+        "libceph: ",
+        r"libceph: (?P<device>(?:osd|mon|mds)\d{1,5}) .{0,120}(?:down$|socket closed|socket error|connect error|session lost)",
+        _LOST,
+    ),
+    ("libceph: ", r"libceph: (?P<device>(?:osd|mon|mds)\d{1,5}) .{0,120}(?:up$|session established)", "nfs_responding"),
+    (
+        "ceph: ",
+        r"ceph: (?:\[[\w ]{1,80}\]: ?)?(?P<device>mds\d{1,5}) (?:reconnect denied|caps stale|rejected session)",
+        _LOST,
+    ),
+    ("RPC call returned error", r"\w{3,12}: RPC call returned error (?:10[14]|11[0-3])\b", _LOST),
+    ("CIFS", r"CIFS:? VFS: (?:\\\\(?P<device>\S{1,128}) )?.{0,200}rc = -(?:104|11[0-3])\b", _LOST),
+    ("detected conn error", r"(?P<device>connection\d{1,6}:\d{1,6}): detected conn error", _LOST),  # iSCSI
     ("nfs: server", r"nfs: server (?P<device>\S{1,128}) (?:not responding|timed out)", _LOST),
     ("nfs: server", r"nfs: server (?P<device>\S{1,128}) OK", "nfs_responding"),
     ("NFS: state", r"NFS: state manager: .{1,80} failed on NFSv4 server (?P<device>\S{1,128}) with error \d", _LOST),

@@ -315,6 +315,17 @@ SHAPES = (
             ("rocBLAS error: ", r"^rocBLAS error: (?=\S)", "RocblasError"),
         )
     ),
+    *(  # its daemon of the first generation
+        shape(
+            word,
+            r"\["
+            + word[1:]
+            + r"\w{2,60}\] (?P<message>(?:Failed to|No devices|Unable to|Could not|.{1,60} failed).{0,240})",
+            "stated",
+            code="PART_OF_PLATFORM",
+        )
+        for word in ("[NRTD:", "[NMGR:", "[TDRV:", "[KMGR:")
+    ),
     *(  # AWS Neuron's runtime: its log has the component and the function before the message
         shape(
             word,

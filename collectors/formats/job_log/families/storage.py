@@ -1,8 +1,8 @@
 """What the daemons and tools of distributed file systems say of themselves: requests that stay blocked, parts that are down.
 
-Formats: Ceph 10 to 19 (``ceph health detail``, ``mon/HealthMonitor.cc``, the cluster log), IBM Storage Scale's ``mmfs.log``,
-BeeGFS's log, Lustre's imports. A file system that serves, and only is not laid out as advised (too few placement
-groups, no replicas), says so in the same form: those checks are left out.
+Formats: Ceph 10 to 19 (``ceph health detail``, ``mon/HealthMonitor.cc``, the cluster log), IBM Storage Scale's ``mmfs.log`` and
+commands, BeeGFS's log, Lustre's imports and ``lfs``, ``zpool status`` of OpenZFS 0.7 to 2.3. A file system that serves, and is
+only not laid out as advised (too few placement groups, no replicas), says so in the same form: those checks are left out.
 """
 
 from __future__ import annotations
@@ -70,6 +70,31 @@ SHAPES = (
             "Connect failed: beegfs-",
             "Retrying communication with node: beegfs-",
         )
+    ),
+    *(  # the commands of Storage Scale
+        _part(
+            word, r"^\s{0,4}mm[a-z]{3,16}: (?:\[[EX]\] )?(?:6027-\d{3,4} )?(?P<message>.{0,160}" + word + r".{0,160})"
+        )
+        for word in (
+            "not ready to handle commands",
+            "Command failed",
+            "GPFS is down",
+            "daemon is not active",
+            "not mounted",
+        )
+    ),
+    *(  # zpool status
+        _part("state: " + word, r"^\s{1,4}(?P<message>state: " + word + r")\s*$")
+        for word in ("DEGRADED", "FAULTED", "SUSPENDED", "UNAVAIL")
+    ),
+    *(  # lfs df, lfs check
+        _part(
+            word,
+            r"^(?:error: check ')?(?P<message>\S{0,60}(?:OST|MDT)[0-9a-f]{4}\S{0,60}\s{0,24}: .{0,40}"
+            + word
+            + r".{0,40})",
+        )
+        for word in ("Resource temporarily unavailable", "inactive device", "Cannot send after transport")
     ),
     _part("state: EVICTED", r"^\s{0,8}(?P<message>state: EVICTED)\s*$"),  # lctl get_param osc.*.import
 )
