@@ -121,6 +121,10 @@ def _crash() -> Iterator[FaultClass]:
     )
     yield FaultClass("transport_failed", by, ("network",), "probe", "the network did not deliver to a peer")
     yield FaultClass("port_failed", by, ("network",), "probe", "a port of its network card failed")
+    yield FaultClass(
+        "prepares_data", by, ("code",), "none", "a data set was still being prepared while others waited",
+        advice="prepare the data before the job, or on one rank before the process group is made, or raise its time-out",
+    )  # fmt: skip
     yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
     yield FaultClass(
         "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",

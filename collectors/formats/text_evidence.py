@@ -61,7 +61,7 @@ def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     of_others = False
     for record in reader.records():
         if isinstance(record, SHOWS):
-            shown.add(record.source)
+            shown.add(record.source if _is_placed(record) else "")
             of_others = of_others or not isinstance(record, LogEvent)
         yield record
     titled = [] if reader.example.is_one else list(titles.events(input))
@@ -72,6 +72,11 @@ def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     yield from titled
     if not titled:
         yield from accounts.events(input)
+
+
+def _is_placed(record: Record) -> bool:
+    """Whether a record is of a process that its line names: no person's words."""
+    return not isinstance(record, LogEvent) or {record.rank, record.local_rank, record.node, record.pid} != {None}
 
 
 class _Reader:

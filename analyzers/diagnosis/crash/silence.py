@@ -7,6 +7,7 @@ one is a suspect only: its log may be missing. These findings narrow another's s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,11 @@ STUCK = 0.7
 SILENT = 0.45
 DIFFERENT = 0.9
 FEW, FEWEST_COMPLAINING = 8, 3
+PREPARES = 0.5
+_PREPARES = re.compile(  # a bar of the datasets library that has not reached its end, on the line on which a watchdog wrote
+    r"^(?:Map|Filter|Flattening|Running tokenizer|Tokeniz\w{2,4}|Grouping texts|Generating \w{1,30} split|Preprocess\w{2,4}|"
+    r"Packing|Converting format)[^|%]{0,60}: {1,4}\d{1,2}%\|"
+)
 Classified = Sequence[tuple[str, LogEvent]]
 
 
@@ -62,6 +68,8 @@ def findings(
     if different:
         suspects, cause = [_of_code(one) for one in different], "code"
         fault_class = "desync"
+    elif not suspects and (preparing := [event for event in echoes if _PREPARES.search(event.text)]):
+        suspects, cause, fault_class = [_of_preparation(preparing)], "code", "prepares_data"
     elif not suspects and all(map(is_connecting, echoes)):
         timed_out = False  # who came late may have been slow to start, and any of those that failed may be the reason
     elif not suspects:
@@ -85,6 +93,11 @@ def findings(
 def _minority(stuck: dict[int, LogEvent], seen: Collection[int | None]) -> dict[int, LogEvent]:
     """Return the ranks whose monitors made no progress, unless they are more than half of those seen: then all are held up."""
     return stuck if 2 * len(stuck) <= len({*stuck, *seen} - {None}) else {}
+
+
+def _of_preparation(events: Sequence[LogEvent]) -> Suspect:
+    why = "a data set was still being prepared when the others had waited for as long as their time-out lets them"
+    return Suspect(kind="code", strength=PREPARES, why=why, evidence=tuple(evidence_of(event) for event in events[:3]))
 
 
 def _of_code(different: watchdogs.Mismatch) -> Suspect:

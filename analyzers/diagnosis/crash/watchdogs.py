@@ -6,6 +6,7 @@ and then only numbers that lie close together are taken for one communicator's: 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ AT_START = "PjRT_Client_Connect"
 _WORLD = frozenset({"0", "local:0"})
 _NOT_COMPARED = frozenset({"SEND", "RECV", "COALESCED", "UNKNOWN", ""})
 """Operations that members may have at one number while all is well: each end of a pair has its own."""
+
+
+_OF_ONE_SIZE = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE"})
+_SIZE = re.compile(r"\bNumelIn=(\d{1,15})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ def mismatches(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> I
         for sequence in sorted(of_group.calls):
             calls: dict[str, list[int]] = defaultdict(list)
             for rank, event in of_group.calls[sequence].items():
-                calls[(event.operation or "").upper()].append(rank)
+                calls[_called(event)].append(rank)
             if len(calls) > 1 and (group or sequence > CLOSE):
                 yield _mismatch(calls, sequence, list(of_group.calls[sequence].values()))
                 break
@@ -111,6 +116,13 @@ def mismatches(found: Mapping[str, _Counters], reports: Sequence[LogEvent]) -> I
         for event in lines:
             calls[event.operation or "another operation"] += ranks_of(event)
         yield _mismatch(calls, number, lines)
+
+
+def _called(event: LogEvent) -> str:
+    """Return what a watchdog's line says that its rank called: the operation, and how much of it where all must have as much."""
+    operation = (event.operation or "").upper()
+    size = _SIZE.search(event.text) if operation in _OF_ONE_SIZE else None
+    return f"{operation} of {size[1]}" if size else operation
 
 
 def _mismatch(calls: Mapping[str, list[int]], sequence: int | None, lines: Sequence[LogEvent]) -> Mismatch:

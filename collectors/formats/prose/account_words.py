@@ -71,7 +71,7 @@ ENOMEM: \b(?:<HOST>|CPU|system|container|pod)(?:'s)? (?:memory|RAM)?[^.;]{0,16}(
 ENOMEM: \b(?:out of|exhaust\w+|(?:eat|use)s? up(?: all)?)(?: the| my| of)* (?:host|CPU|system|main|physical)? ?RAM\b
 ENOMEM: \b(?:killed|kills?)\b[^.;]{0,60}\b(?:took|taking|takes|used|using|uses?)\b[^.;]{0,20}\b\d{1,4} ?[GT]i?B?\b
 ENOMEM: \bworkers?\b[^.;]{0,30}\bis killed by signal\b(?!: [A-JL-Z])
-ENOMEM: \bSIGKILL\b|\bsignal 9\b|\bexit(?:ed|s)?(?: with)?(?: status| code)*:? (?:-9|137)\b
+ENOMEM: \bSIGKILL\b|\bsignal 9\b|(?<!terminated with )\bexit(?:ed|s)?(?: with)?(?: status| code)*:? (?:-9|137)\b
 memory_grows: \bmemory leak\w*|\bleak(?:s|ed|ing)? (?:GPU |CPU |host |system )?(?:memory|RAM)\b
 memory_grows: \b<MEMORY>\b[^.;]{0,24}\b<ALWAYS>\b[^.;]{0,16}\b(?:grow\w*|increas\w*|ris\w+|climb\w*)
 memory_grows: \b<MEMORY>\b[^.;]{0,30}\b(?:grow(?:s|ing)|increas(?:es|ing)|explod\w+|gets? larger|used more and more)\b
