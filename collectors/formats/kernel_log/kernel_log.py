@@ -101,7 +101,7 @@ _BARE = (
     "drmn0: ",
     "BUG: kernel NULL pointer",
     "BUG: unable to handle",
-    "RIP: 0010:",
+    "RIP: ",
     "IP: [<",
     "Kernel panic - not syncing",
     "watchdog: BUG: soft lockup",

@@ -20,6 +20,9 @@ _ADVICE = re.compile(
     r"(?i)\b(?:if (?:you|the|it|an?)|whenever|when (?:you|a|an)|for example|e\.g\.|such as|often|sometimes|usually)\b"
 )
 
+_CAUSES = re.compile(r"(?m)^\W{0,6}(?:可能的?原因|常见原因|[Pp]ossible (?:causes|reasons)|[Cc]ommon causes)\W{0,6}$")
+"""A heading above a list of what may have happened to others."""
+
 _KERNEL = r"[^\n]{0,80}(?:NVRM: |Xid |SXid |\[ {0,8}\d{1,9}\.\d{3,6}\] )"
 _TESTED = re.compile(
     r"(?im)^[\W_]{0,8}(?:[\w-]{1,24} ){0,3}(?:inputs?|fixtures?|expected(?: output)?|test ?(?:data|cases?|lines?))[^\w\n]{0,6}:"
@@ -70,6 +73,8 @@ def is_advice(head: str) -> bool:
         for line in _MESSAGE.sub("", _FENCED.sub("", head)).splitlines()
         if line.strip() and not line.startswith(("    ", "\t"))
     ]
+    if _CAUSES.search(head) and not any(map(_STAMP.search, outside)):
+        return True
     said = [line for line in outside if _SENTENCE.match(line) and (line[0] == "#" or _STOP.search(line))]
     if len(said) < 2 or len(said) < SHARE * len(outside) or any(map(_STAMP.search, outside)):
         return False
