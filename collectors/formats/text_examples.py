@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 
 from collectors.formats.job_log.statements import STATED
-from collectors.formats.prose.advice import is_advice, is_of_tests
+from collectors.formats.prose.advice import is_advice, is_of_tests, is_reported
 from collectors.records import LogEvent, Record, StragglerReports
 
 _BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback", STATED})
@@ -29,7 +29,8 @@ class ExampleText:
     @cached_property
     def advises(self) -> bool:
         """Whether the text is about jobs: it advises, or shows an interpreter's prompts."""
-        return _PROMPT.search(self._head) is not None or is_advice(self._head.decode(errors="replace"))
+        head = self._head.decode(errors="replace")
+        return (_PROMPT.search(self._head) is not None and not is_reported(head)) or is_advice(head)
 
     @cached_property
     def of_tests(self) -> bool:

@@ -41,7 +41,7 @@ _BEFORE = (  # a logger's words, a debugger's mark, cells of a table of results,
     r"|\[[\d-]{8,10}[ T][\d:.,]{5,15}\](?:\[[\w.-]{1,80}\])?\[(?:ERROR|CRITICAL|FATAL)\] - "  # Hydra
     r"|\d{4}-\d\d-\d\d [\d:.,]{5,15} \| (?:ERROR|CRITICAL) {1,4}\| [\w.<>]{1,80}:[\w.<>]{1,80}:\d{1,6} - "  # loguru
     r"|.{0,300}?(?:it/s|s/it)[^\]]{0,80}\] ?"  # tqdm's bar
-    r"|\s{0,8}\"message\": \""  # torchelastic's error file
+    r"|\s{0,8}\"message\": \"|[\"“](?=[A-Za-z_.]{3,60}(?:Error|Exception): )"  # torchelastic's error file; a quotation
     r"|.{0,200}?\b(?:msg|message|err|error|exception)=\""  # logfmt
     r"|\[(?=[A-Z])|\[\w{1,20}\]: ?|.{0,60}?(?:->|=>|→) {1,2}|\.{3,9} ?"
     r"|" + _LEAD + r"[:：] ?"

@@ -16,7 +16,7 @@ _WORDS = {
     "<NO_TIME>": r"(?! (?:hours?|days?|time|memory|util\w*))",
     "<BROKEN>": r"(?:broken|faulty|defective|damaged|dying|dead|died|failing|bad|failed)",
     "<IS>": r"(?:(?:is|are|was|were|has|have|had|got|gets?|went|goes|keeps?|became|become) (?:\w+ |been )?)",
-    "<HOST>": r"(?:server|machine|node|host|computer|PC|workstation|box)",
+    "<HOST>": r"(?:server|machine|node|host|computer|PC|workstation|box|system)",
     "<MISS>": r"(?:no|not|cannot|can't|couldn't|unable to|isn't|failed to)",
     "<SEEN>": r"(?:detected|found|recogni[sz]ed|visible|available|seen)",
     "<LITTLE>": r"(?:small|full|little|low|short|exhaust\w*|insufficient|not enough|ran out|runs? out|too large|exceed\w*)",
@@ -72,6 +72,8 @@ ENOMEM: \b(?:out of|exhaust\w+|(?:eat|use)s? up(?: all)?)(?: the| my| of)* (?:ho
 ENOMEM: \b(?:killed|kills?)\b[^.;]{0,60}\b(?:took|taking|takes|used|using|uses?)\b[^.;]{0,20}\b\d{1,4} ?[GT]i?B?\b
 ENOMEM: \bworkers?\b[^.;]{0,30}\bis killed by signal\b(?!: [A-JL-Z])
 ENOMEM: \bSIGKILL\b|\bsignal 9\b|(?<!terminated with )\bexit(?:ed|s)?(?: with)?(?: status| code)*:? (?:-9|137)\b
+ENOMEM: \b(?:is|are|was|be|being|been|gets?|got) (?:always |suddenly |randomly )?killed (?:when|while|during|in|at|after)\b
+ENOMEM: ^\W{0,3}killed\w? (?:error|in|during|while|when|at|after)\b
 memory_grows: \bmemory leak\w*|\bleak(?:s|ed|ing)? (?:GPU |CPU |host |system )?(?:memory|RAM)\b
 memory_grows: \b<MEMORY>\b[^.;]{0,24}\b<ALWAYS>\b[^.;]{0,16}\b(?:grow\w*|increas\w*|ris\w+|climb\w*)
 memory_grows: \b<MEMORY>\b[^.;]{0,30}\b(?:grow(?:s|ing)|increas(?:es|ing)|explod\w+|gets? larger|used more and more)\b
@@ -99,6 +101,9 @@ misconfigured: \bversions? (?:mismatch\w*|conflicts?|(?:is|are|was|were|do|does)
 misconfigured: \b(?:is|are|was|were) (?:not |in)compatible with\b|\b(?:was )?(?:not|n't) (?:built|compiled) (?:with|for)\b
 misconfigured: \b(?:unsupported|unrecogni[sz]ed|unknown|invalid) (?:option|argument|flag|parameter|config\w*|value for)\b
 misconfigured: \bmust be (?:divisible by|a multiple of)\b|\bnot divisible by\b|\bsize mismatch for\b|版本(?:不匹配|冲突|不兼容)
+misconfigured: \breceived \d{1,3} items? of ancdata\b|\btoo many files? open\b|\btoo many open file\b
+no_place: \brequested node configuration is not available\b|\blaunch failed requeued held\b
+cudaErrorInsufficientDriver: \b(?:requires?|needs?) a newer (?:NVIDIA |GPU |CUDA )*driver\b
 misconfigured: \bundefined symbol\b|\bsymbol lookup error\b|\btoo many open files\b
 misconfigured: \bno kernel image is available\b|\bport (?:conflict|collision|is already in use)s?\b
 misconfigured: \b(?:password|passwordless|key)[- ]?(?:less)? ?ssh\b
@@ -111,6 +116,7 @@ ranks_apart: \b<DEADLOCK>\b[^.;]{0,60}\b<STAGES>\b
 ranks_apart: \b<STAGES>\b[^.;]{0,60}\b<DEADLOCK>\b
 slow_loader: \b<LOADER>\b[^.;]{0,50}\b<SLOW>\b|\b<SLOW>\b[^.;]{0,24}\b<LOADER>\b
 slow_loader: \b<GPU>s? (?:are |is )?(?:waiting|waits?|starv\w+)\b[^.;]{0,24}\b(?:data|CPUs?|<LOADER>|IO|I/O)\b
+slow_loader: (?:\btime\b|\d{1,3} ?%)[^.;]{0,30}\b(?:consumed|spent|taken|goes) (?:by|in|on|to|into) (?:the )?<LOADER>
 slow_store: \b(?:sav|writ)(?:e|es|ing) (?:a |the |model )*checkpoints?\b[^.;]{0,40}\b(?:<SLOW>|takes (?:so |very |too )?long)\b
 slow_store: \b<STORE>\b[^.;]{0,50}\b(?:<SLOW>|hangs?|hung|stuck|unresponsive|disconnect\w*|D state|lost|drops?)\b
 no_place: \bpods?\b[^.;]{0,60}\b(?:stays?|stuck|remain\w*|hangs?)\b[^.;]{0,24}\bpending\b

@@ -30,7 +30,7 @@ _FENCE = re.compile(r"\s{0,8}(?:```|~~~)")
 _OF_A_LIST = re.compile(r"\s{0,8}(?:[-*+\"'(]|\d{1,3}[.)\s])")
 _TITLE_MARK = re.compile(r"^#{1,3} ")
 _OF_A_PROGRAM = re.compile(
-    r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|[{}<>|│$\t]|;\s*$|\w\(|://|NVRM: |\bXid\b"
+    r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|[{}<>|│$\t]|;\s*$|[a-z_]\w*\(|://|NVRM: |\bXid\b"
     r"|\b\w*(?:rror|xception|[a-z][A-Z]\w{0,40})\w{0,20}\"?: |thrown while|\.\.\.$"
     r"|\.(?:h|c|cc|cpp|cu|py|go|md|rst|ya?ml|txt):\d"
     r"|^\s{0,8}\[rank\d|\b(?:step|iter(?:ation)?|epoch)s?\b[ :=#]{0,3}\d[^.]{0,60}\bloss\b"
@@ -46,6 +46,7 @@ _COMMON = re.compile(
 )
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])")
 _CODE = re.compile(r"`([^`\n]{1,200})`")
+_QUOTES, _ARROW = re.compile(r"[\"“”]"), re.compile(r"\s*(?:-+>|=>|→)\s*")
 _NEGATION = re.compile(r"(?i)\b(?:do|does)(?: not|n't)\b")
 _EXCEPTION = re.compile(r"(?:rror|xception)\w{0,20}: ")
 _ASIDE = re.compile(r" \([^()]{1,80}\)")
@@ -164,6 +165,7 @@ def _title(line: str) -> str | None:
         or said.rstrip().endswith((".", "。", ":"))
     ):
         return None
+    said = _QUOTES.sub("", _ARROW.sub(", ", said))
     bare = _CODE.sub(r"\1", said)
     return said if _WORD.search(said) and not _OF_A_PROGRAM.search(bare) and not _OF_A_LIST.match(bare) else None
 

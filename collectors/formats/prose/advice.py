@@ -66,6 +66,11 @@ def is_of_tests(head: str) -> bool:
     return explained or _CHANGE.search(head) is not None or _TESTED.search(head) is not None
 
 
+def is_reported(head: str) -> bool:
+    """Whether a person says that they met what a text shows."""
+    return _OURS.search(head) is not None
+
+
 def is_advice(head: str) -> bool:
     """Whether a text mostly consists of sentences that say what may happen: what it quotes happened to no job here."""
     outside = [

@@ -37,6 +37,12 @@ _WEAK = (  # warnings: they count where no line says more
 SHAPES = (
     *(shape(word, pattern, "traceback", exception="SshRefused") for word, pattern in _SSH),
     shape(
+        "Cannot access gated repo",
+        r"^(?P<message>Cannot access gated repo for url \S{1,300})",
+        "traceback",
+        exception="GatedRepoError",
+    ),
+    shape(
         "pthread_create failed",
         r"(?P<message>pthread_create failed(?: for thread \d{1,6} of \d{1,6})?: Resource temporarily unavailable)",
         "traceback",
