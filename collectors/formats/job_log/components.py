@@ -16,7 +16,8 @@ from collectors.formats.quotations import is_quoted
 from collectors.records import LogEvent
 
 WORDS = (
-    "ailed", "nable to", "annot", "ould not", "rror", "FAILED", "ERR", "No such device", "Invalid argument", "ermission denied",
+    "ailed", "Fail to ", "nable to", "annot", "ould not", "rror", "FAILED", "ERR",
+    "No such device", "Invalid argument", "ermission denied",
 )  # fmt: skip
 """A line with none of these states no failure."""
 PARTS = {  # name in codes.toml -> what belongs to it
@@ -47,7 +48,7 @@ _PART = re.compile(
 _LEVEL = re.compile(
     r"\[?\b(?:ERROR|FATAL|CRITICAL|error|fatal|Error)\b\]?[:\] ]|\blevel=(?:error|fatal)\b|\b[EF]\d{4} \d\d:\d\d"
 )
-_FAILED = r"(?:[Ff]ailed|FAILED|[Uu]nable|[Cc]annot|[Cc]an't|[Cc]ould not|[Ee]rror|ERROR)"
+_FAILED = r"(?:[Ff]ailed|Fail to|FAILED|[Uu]nable|[Cc]annot|[Cc]an't|[Cc]ould not|[Ee]rror|ERROR)"
 _VERB = re.compile(rf"\b{_FAILED}\b")
 _REASON = (  # strerror(3), of a call that a program names
     r"(?:No such device|Invalid argument|Operation not permitted|Permission denied|Cannot allocate memory|Bad address|"
@@ -55,7 +56,7 @@ _REASON = (  # strerror(3), of a call that a program names
 )
 _FORM = re.compile(
     r"^\W{0,4}(?:[\w.()/-]{1,40}(?:\[\d{1,9}\])?: ){0,2}"
-    r"(?:[Ff]ailed to |[Uu]nable to |[Cc]ould not |[Cc]annot |[Ee]rror (?:while |when )?\w{3,12}ing )"
+    r"(?:[Ff]ail(?:ed)? to |[Uu]nable to |[Cc]ould not |[Cc]annot |[Ee]rror (?:while |when )?\w{3,12}ing )"
     r"|^(?:[\w./-]{1,40}(?:\[\d{1,9}\])?: ){1,2}(?:error|ERROR|fatal)\b"
     r"|^\W{0,4}(?:\[[\w ]{1,20}\]){0,3}\s?\w{4,60} failed!?(?:[ :,(]|$)"
     rf"|^(?:[\w./-]{{1,40}}: ){{0,2}}[a-z]\w{{2,40}}(?:\(.{{0,40}}\))?: {_REASON}\s*$|ERROR, error -\d{{1,3}}\b"

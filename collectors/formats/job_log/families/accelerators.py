@@ -79,6 +79,12 @@ SHAPES = (
             ("Assertion failed: ", "traceback", "TllmException"),
         )
     ),
+    shape(  # TensorFlow, of TPU workers whose heartbeats tell that they are ending
+        "lame workers found: ",
+        r"(?P<message>lame workers found: .{1,160})",
+        "stated",
+        code="PART_OF_PLATFORM",
+    ),
     shape("HW Exception by GPU", r"(?P<message>HW Exception by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("Memory access fault by GPU", r"(?P<message>Memory access fault by GPU node-\d{1,3}.{0,200})", "cuda_error"),
     shape("HSA_STATUS_ERROR", r"(?P<message>HSA_STATUS_ERROR\w{0,60}.{0,160})", "cuda_error"),

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collectors.formats.job_log.shapes import Shape, shape
 
-_BEGIN = r"^[\W\d]{0,40}(?:(?:stdout|stderr) [FP] )?(?:(?:ERROR|[Ee]rror|FATAL)!?:? {1,4})?"
+_BEGIN = (
+    r"^(?:[IWEF]\d)?[\W\d]{0,40}(?:[a-z][\w-]{0,40}\.go:\d{1,6}\] )?(?:(?:stdout|stderr) [FP] )?"
+    r"(?:(?:ERROR|[Ee]rror|FATAL)!?:? {1,4})?"
+)
 _MODULES = (
     r"(?:nvidia[\w-]{0,12}|amdgpu|amdkfd|gdrdrv|habanalabs\w{0,8}|neuron|nv_peer_mem|mlx[45]_\w{2,6}|ib_\w{2,12}|rdma_\w{2,6}|irdma|efa|"
     r"lustre|lnet|beegfs|mmfs\w{0,4}|ceph|nfs\w{0,4}|vfio\w{0,12})"

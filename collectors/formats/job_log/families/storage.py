@@ -71,6 +71,14 @@ SHAPES = (
             "Retrying communication with node: beegfs-",
         )
     ),
+    *(  # whoever writes it: a checkpoint that could not be written
+        _part(
+            word,
+            r"(?P<message>(?:Failed|Unable|Could not|Error)(?: to)? (?:sav|writ)\w{1,3} .{0,60}?checkpoint.{0,160}?"
+            r"(?:[Ff]ailed to write|[Ww]rite (?:failed|error)|[Ss]hort write).{0,100})",
+        )
+        for word in ("ailed to write", "rite failed", "rite error", "hort write")
+    ),
     *(  # the commands of Storage Scale
         _part(
             word, r"^\s{0,4}mm[a-z]{3,16}: (?:\[[EX]\] )?(?:6027-\d{3,4} )?(?P<message>.{0,160}" + word + r".{0,160})"
