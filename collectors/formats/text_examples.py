@@ -10,7 +10,7 @@ from collectors.formats.prose.advice import is_advice, is_of_tests, is_reported
 from collectors.records import LogEvent, Record, StragglerReports
 
 _BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback", STATED})
-_OF_CHANGES = _BARE_EVENTS | {"evicted", "pod_waits"}
+_OF_CHANGES = _BARE_EVENTS | {"evicted", "pod_waits", "diagnostic_failed"}
 """In a text that describes a change to a program, what a scheduler's tools print is an example, too."""
 _PROMPT = re.compile(rb"^[ \t]{0,16}>>> ", re.MULTILINE)
 

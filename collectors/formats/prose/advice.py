@@ -60,10 +60,17 @@ def changed_lines(head: str) -> frozenset[int]:
     return frozenset(found)
 
 
+_TITLE_OF_CHANGE = re.compile(
+    r"\s{0,8}(?:#{1,3} )?(?:feat|chore|docs|tests?|ci|refactor|build|style)(?:\([\w ./-]{1,40}\))?!?: \S"
+)
+"""The title of a change, as conventional commits have it; one of a repair may report what it repairs."""
+
+
 def is_of_tests(head: str) -> bool:
     """Whether a text describes a change to a program, or shows what a test gives it, so that its kernel lines are examples."""
     explained = len(_EXPLAINED.findall(head)) > 1
-    return explained or _CHANGE.search(head) is not None or _TESTED.search(head) is not None
+    titled = _TITLE_OF_CHANGE.match(head) is not None
+    return explained or titled or _CHANGE.search(head) is not None or _TESTED.search(head) is not None
 
 
 def is_reported(head: str) -> bool:
