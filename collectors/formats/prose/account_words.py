@@ -32,6 +32,7 @@ _WORDS = {
     "<GRADIENT>": r"(?:loss|grad(?:ient)?s?(?:[ _]norms?)?|outputs?|training)",
     "<STAGES>": r"(?:FSDP|DDP|ZeRO|pipeline|PP|stages?|validat\w+|eval\w*|checkpoint\w*|logg\w+|broadcast\w*|barrier\w*)",
     "<DEADLOCK>": r"dead ?lock(?:s|ed|ing)?",
+    "<NO_DRIVER>": r"(?!.*\b(?:driver|kernel|firmware|BIOS)\b)",
     "<SPOT>": r"(?:spot|preemptible) (?:instances?|VMs?|nodes?|TPUs?|hosts?)",
     "<STORE>": r"(?:NFS|HDFS|Lustre|CephFS|BeeGFS|GPFS|WekaFS|JuiceFS|blobfuse\d?|gcsfuse|s3fs|mountpoint-s3|FSx|EFS|lizardfs)",
     "<MEMORY>": r"(?:memory|RAM)(?: usage| use| consumption)?",
@@ -108,6 +109,8 @@ misconfigured: \bundefined symbol\b|\bsymbol lookup error\b|\btoo many open file
 misconfigured: \bno kernel image is available\b|\bport (?:conflict|collision|is already in use)s?\b
 misconfigured: \b(?:password|passwordless|key)[- ]?(?:less)? ?ssh\b
 heap_corrupted: \bdouble free\b|\bheap corruption\b|\bmalloc\(\): |\bmunmap_chunk\b|\bcorrupted size vs\b
+regressed: ^<NO_DRIVER>.*\bregress(?:ion|ed|es)\b[^.;]{0,24}\b(?:since|after|from|between|in)\b[^.;]{0,16}\d
+regressed: ^<NO_DRIVER>.*\b(?:slower|latency|throughput)\b[^.;]{0,24}\bnew(?:er)? versions?\b
 not_finite: \b<GRADIENT>\b[^.;]{0,24}\b(?:<IS>|to |turns? |into |becomes |=|all )(?:NaNs?|Infs?)\b
 not_finite: \bNaNs? (?:loss(?:es)?|grad\w*|values?|outputs?)\b
 not_finite: \b(?:loss|grad\w*)[- ]?(?:scale )?(?:is |are )?(?:nan|overflow\w*)\b|出现 ?nan|nan ?错误
