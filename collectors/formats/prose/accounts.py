@@ -55,7 +55,8 @@ _CHANGES = re.compile(
     r"|^\W{0,6}(?:# )?(?:description|proposed (?:solution|change)|solution|what would you like to be added|motivation|test plan|"
     r"feature request|is your feature request|executive summary|notice|release notes|changelog|tests|checklist)\W{0,4}$"
     r"|\A\W{0,6}(?:closes|resolves) \W{0,2}\d|^\W{0,6}what changed\b"
-    r"|\A\W{0,6}(?:enable|disable) \w"
+    r"|^\W{0,6}(?:why are these changes needed|key changes|LGTM|looks good to me|goals?:|sections:|part of the epic)"
+    r"|\A\W{0,6}(?:\[[\w ]{1,16}\] )?(?:enable|disable|prevent|avoid|allow|ensure|reading|fail fast|make (?:sure|the)) \w"
     r"|\A\W{0,6}(?:\w+ )?(?:adds?|fix(?:es|ed)?|implements?|introduces?|improves?|refactors?|removes?|updates?|supports?) \w"
     r"|^\W{0,6}(?:NOTICE|FAQ|Changelog|Release notes)\b|\b(?:what would you like|this (?:pr|pull request|patch|commit) )"
 )
