@@ -154,6 +154,7 @@ def _shown_by_lines() -> Iterator[FaultClass]:
     yield FaultClass(
         "platform_part_failed", by, ("platform",), "none", "a part of the platform failed",
         advice="no machine is proven bad: look at the log of that part, and whether it is the same on other nodes",
+        traits=("alone",),
     )  # fmt: skip
     yield FaultClass("daemon_lost", by, ("unknown",), "probe", "the launcher lost its daemon on that node")
     yield FaultClass(

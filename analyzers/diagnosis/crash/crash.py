@@ -32,7 +32,7 @@ from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import DeviceState, KernelEvent, LogEvent, Placement, ProcessState, Steps
+from collectors.records import WHOLE_TEXT, DeviceState, KernelEvent, LogEvent, Placement, ProcessState, Steps
 
 SYMPTOMS = frozenset(
     {*OWN, *ECHOES, "preempted", "node_failure", "node_unheard", "time_limit", "cancelled", "stuck"}
@@ -76,7 +76,9 @@ class Scene:
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield one finding a root cause that the job's logs give, or one that narrows where they only echo."""
-    every = (*window.records_of(LogEvent), *exit_events(window, topology))
+    # A whole text is no line of a program: of its words text_class makes what can be made.
+    lines_read = (event for event in window.records_of(LogEvent) if event.event != WHOLE_TEXT)
+    every = (*lines_read, *exit_events(window, topology))
     lines, told = accounts.apart(sorted(every, key=_order))
     yield from accounts.beside(list(_of_lines(window, topology, knowledge, lines)), lines, told, knowledge)
 

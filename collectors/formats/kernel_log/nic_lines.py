@@ -20,7 +20,10 @@ DRIVERS = (
 _MLX5_NOISE = re.compile(
     r"ACCESS_REG|firmware version|enabling|Supported tc|E-Switch|MLX5E|bandwidth|renamed|Rate limit"
 )
-_NOISE = re.compile(r"(?i)retry|will try|falling back|not supported|link is|recover(?:ed|y (?:complete|succ))")
+_NOISE = re.compile(
+    r"(?i)retry|will try|falling back|not supported|link is|recover(?:ed|y (?:complete|succ))"
+    r"|\bVPD\b|\bDDP package\b|\bLLDP\b|promiscuous mode forced on"  # at a boot, of what the card works without
+)
 _UNWELL = re.compile(
     r"compromised|[Ff]atal|assert_var|device state is internal error|synd 0x(?!0\b)|irisc not responding", re.IGNORECASE
 )

@@ -36,7 +36,8 @@ ROWS: tuple[tuple[str, str, str], ...] = (  # a word of the line, its pattern, t
     ),
     (
         "libceph: ",
-        r"libceph: (?P<device>(?:osd|mon|mds)\d{1,5}) .{0,120}(?:down$|socket closed|socket error|connect error|session lost)",
+        r"libceph: (?P<device>(?:osd|mon|mds)\d{1,5}) .{0,120}(?:down$|socket closed(?! \(con state OPEN\))|socket error|"
+        r"connect error|session lost)",  # a server closes an open connection that is idle, and the next request opens one
         _LOST,
     ),
     ("libceph: ", r"libceph: (?P<device>(?:osd|mon|mds)\d{1,5}) .{0,120}(?:up$|session established)", "nfs_responding"),

@@ -45,6 +45,19 @@ STORAGE = (
     "file system, and the disk of the server that exports it over NFS has no free space left."
 )
 
+SCRIPT = """#!/bin/bash
+if ! nvidia-smi > /dev/null; then
+  echo "error: GPU has fallen off the bus" >&2
+  exit 1
+fi
+srun python train.py || echo "training failed"
+"""
+GUIDE = (
+    'To replace a failed GPU: drain the node with scontrol update nodename=gpu-12 state=drain reason="bad gpu", shut it down, swap '
+    "the board, run dcgmi diag -r 3 and resume it. If Xid 79 or Xid 48 shows again, open a case with the vendor."
+)
+"""What they quote happened to no job here."""
+
 
 def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is a lead, and nothing is done for it."""
@@ -66,8 +79,10 @@ def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, caps
             "ticket.txt",
             "Thanks for the release, the documentation is very clear. Could there be an option to choose a theme?",
         ),
+        ("ticket.txt", SCRIPT),
+        ("ticket.txt", GUIDE),
     ],
-    ids=["a document", "a long text", "a few words", "nothing failed"],
+    ids=["a document", "a long text", "a few words", "nothing failed", "a script", "a guide"],
 )
 def test_other_texts_have_none(tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """They end as before: nothing readable."""
