@@ -69,7 +69,8 @@ def findings(
         suspects, cause = [_of_code(one) for one in different], "code"
         fault_class = "desync"
     elif not suspects and (preparing := [event for event in echoes if _PREPARES.search(event.text)]):
-        suspects, cause, fault_class = [_of_preparation(preparing)], "code", "prepares_data"
+        suspects, cause = [_of_preparation(preparing)], "code"
+        fault_class = "prepares_data"
     elif not suspects and all(map(is_connecting, echoes)):
         timed_out = False  # who came late may have been slow to start, and any of those that failed may be the reason
     elif not suspects:
