@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from service.cli.hosts import Hosts
 
 STANDARD_INPUT, PASTED = Path("-"), "standard input"  # a path that is pasted or piped, and what it is called
+FAILED_ON_WORDS = "analyzer text_class failed"  # as with a table of a site that is not one; no verdict would state it
 MOST_REASONS = 20  # why files were not read, listed where nothing at all could be
 
 
@@ -128,7 +129,7 @@ def judged(
         nothing = problem
     if nothing is None and not _may_have_words(found[0]):
         return found
-    if (by_words := _judged_by_words(records, paths, knowledge)) is not None:
+    if (by_words := _judged_by_words(records, paths, knowledge, speech)) is not None:
         return by_words
     if nothing is not None:
         raise nothing
@@ -143,7 +144,7 @@ def _may_have_words(verdict: Verdict) -> bool:
 
 
 def _judged_by_words(
-    records: Sequence[Record], paths: Sequence[Path], knowledge: Knowledge
+    records: Sequence[Record], paths: Sequence[Path], knowledge: Knowledge, speech: Speech
 ) -> tuple[Verdict, Window, Topology] | None:
     from analyzers.model import topology
     from analyzers.model.window import Window
@@ -158,6 +159,8 @@ def _judged_by_words(
     window = Window.build([*(record for record in records if isinstance(record, LogEvent)), text])
     shape = topology.infer(window)
     verdict = judge.judge(window, shape, knowledge)
+    for failed in (one.what for one in verdict.missing if one.what.startswith(FAILED_ON_WORDS)):
+        speech.error(failed)
     return (verdict, window, shape) if verdict.culprits else None
 
 
@@ -233,7 +236,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
 
 
 def _nothing(paths: Sequence[Path], *, read: bool) -> str:
-    named = shown(", ".join(map(str, paths[:3]))) + (" …" if len(paths) > 3 else "")
+    named = ", ".join(shown(str(path)) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
     if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
         return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
     line = first_unused(paths)
@@ -304,6 +307,8 @@ def saved(paths: Sequence[Path], speech: Speech) -> Iterator[list[Path]]:
     if STANDARD_INPUT not in paths:
         yield list(paths)
         return
+    if sys.stdin is None:
+        raise UserError("standard input is closed: pipe the lines into it, or name a file")
     if sys.stdin.isatty():
         speech.note("reading standard input: paste the lines, then press Ctrl-D")
     with tempfile.TemporaryDirectory(prefix="faulthound-") as folder:

@@ -14,8 +14,12 @@ MOST_BYTES = 16 << 10
 
 
 def whole_text(paths: Sequence[Path], source: str) -> LogEvent | None:
-    """Return the one text that was given, as an event; None for several files, a long one, a document and a program's source."""
+    """Return the one text that was given, as an event; None for several files, and for what reports no failure.
+
+    A long text, a document and a program's source report none.
+    """
     from collectors.files.documents import is_document
+    from collectors.formats.prose.troubles import may_report
     from collectors.formats.text_lines import is_text
     from collectors.records import WHOLE_TEXT, LogEvent
 
@@ -28,4 +32,5 @@ def whole_text(paths: Sequence[Path], source: str) -> LogEvent | None:
         return None
     if len(data) > MOST_BYTES or not is_text(data, str(paths[0])):
         return None
-    return LogEvent(source=source, event=WHOLE_TEXT, message=data.decode(errors="replace"))
+    text = data.decode("utf-8-sig", errors="replace")
+    return LogEvent(source=source, event=WHOLE_TEXT, message=text) if may_report(text) else None

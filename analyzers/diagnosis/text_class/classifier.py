@@ -38,9 +38,14 @@ class Classifier:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Classifier:
-        """Read the table of ``texts.toml``."""
+        """Read the table of ``texts.toml``; ValueError: a row or the intercepts have not one number for each class."""
         classes, intercepts = tuple(map(str, table["classes"])), tuple(map(float, table["intercepts"]))
-        return cls(classes, intercepts, _weights(str(table["terms"])))
+        weights = _weights(str(table["terms"]))
+        if len(intercepts) != len(classes) or not all(map(math.isfinite, intercepts)):
+            raise ValueError("texts.toml: intercepts must be one finite number for each of the classes")
+        if wrong := next((term for term, row in weights.items() if len(row) != 1 + len(classes) or row[0] <= 0), None):
+            raise ValueError(f"texts.toml: the row of {wrong!r} must have its rarity, and a number for each of the classes")
+        return cls(classes, intercepts, weights)
 
     def answer(self, text: str) -> tuple[str, float]:
         """Return the most probable class and its probability; the first class of the table for a text without known terms."""

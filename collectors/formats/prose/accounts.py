@@ -50,7 +50,7 @@ _QUOTES, _ARROW = re.compile(r"[\"“”]"), re.compile(r"\s*(?:-+>|=>|→)\s*")
 _NEGATION = re.compile(r"(?i)\b(?:do|does)(?: not|n't)\b")
 _EXCEPTION = re.compile(r"(?:rror|xception)\w{0,20}: ")
 _ASIDE = re.compile(r" \([^()]{1,80}\)")
-_CHANGES = re.compile(
+CHANGES = re.compile(
     r"(?im)^\W{0,6}(?:feat|fix|chore|docs?|refactor|test|perf|ci|build)(?:\([^)\n]{1,40}\))?!?: "
     r"|^\W{0,6}(?:# )?(?:description|proposed (?:solution|change)|solution|what would you like to be added|motivation|test plan|"
     r"feature request|is your feature request|executive summary|notice|release notes|changelog|tests|checklist)\W{0,4}$"
@@ -116,7 +116,7 @@ def beside(input: Input, titled: Iterable[KernelEvent | LogEvent]) -> Iterator[L
 
 def statements_in(head: str) -> list[Stated]:
     """Return what a text reports: by what it turned out to be, else by its title, its sentences, or the answers of others."""
-    if is_of_tests(head) or (is_advice(head) and not _OURS.search(head)) or _CHANGES.search(head) or ASKS.search(head):
+    if is_of_tests(head) or (is_advice(head) and not _OURS.search(head)) or CHANGES.search(head) or ASKS.search(head):
         return []
     title, sentences, answers = _parts(head)
     solved = [(number, said) for number, said in (*sentences, *answers) if _SOLVED.search(said)]

@@ -56,7 +56,26 @@ GUIDE = (
     'To replace a failed GPU: drain the node with scontrol update nodename=gpu-12 state=drain reason="bad gpu", shut it down, swap '
     "the board, run dcgmi diag -r 3 and resume it. If Xid 79 or Xid 48 shows again, open a case with the vendor."
 )
+PROGRAM = """import torch.distributed as dist
+
+def main():
+    dist.init_process_group("nccl")
+    try:
+        train()
+    except RuntimeError as error:
+        if "NCCL" in str(error):
+            raise SystemExit("the network failed: NCCL error, connection closed by peer")
+    raise OSError("No space left on device")
+"""
+CHANGE = (
+    "fix(net): the connection of a flapping port is tried again\n\nA node that lost its link made the whole job fail with NCCL "
+    "timeouts, and the checkpoint on the parallel file system was lost. The queue pair is created again, so that it costs seconds."
+)
 """What they quote happened to no job here."""
+NOTICE = (
+    "Dear users, the maintenance of the storage is planned for 3 December from 8 to 12. During this time the Lustre file system is "
+    "not available and jobs will be held. No action is needed. Your operations team"
+)
 
 
 def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +100,11 @@ def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, caps
         ),
         ("ticket.txt", SCRIPT),
         ("ticket.txt", GUIDE),
+        ("ticket.txt", PROGRAM),
+        ("ticket.txt", CHANGE),
+        ("ticket.txt", NOTICE),
     ],
-    ids=["a document", "a long text", "a few words", "nothing failed", "a script", "a guide"],
+    ids=["a document", "a long text", "a few words", "nothing failed", "a script", "a guide", "a program", "a change", "a notice"],
 )
 def test_other_texts_have_none(tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """They end as before: nothing readable."""
@@ -98,3 +120,30 @@ def test_a_text_beside_other_files_is_not_judged_by_its_words(tmp_path: Path) ->
         (tmp_path / name).write_text(STORAGE, encoding="utf-8")
 
     assert run(["diagnose", str(tmp_path), "--quiet"]) == 2
+
+
+def test_a_closed_standard_input_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A job's script may close it: nothing can be read, and how to give the lines is said."""
+    monkeypatch.setattr(sys, "stdin", None)
+
+    assert run(["diagnose", "-"]) == 2
+    assert "standard input is closed" in capsys.readouterr().err
+
+
+def test_a_table_of_words_that_is_none_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No verdict would state that it failed, for there is none."""
+    (tmp_path / "texts.toml").write_text("intercepts = [nan, inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]\n", encoding="utf-8")
+    (tmp_path / "ticket.txt").write_text(STORAGE, encoding="utf-8")
+
+    arguments = ["diagnose", str(tmp_path / "ticket.txt"), "--knowledge", str(tmp_path / "texts.toml"), "--quiet"]
+
+    assert run(arguments) == 2
+    assert "texts.toml: intercepts must be" in capsys.readouterr().err
+
+
+def test_no_folder_of_ours_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard input that is given twice is called so twice."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Please look at the disk\n")))
+
+    assert run(["diagnose", "-", "-", "--quiet"]) == 2
+    assert "in standard input, standard input:" in capsys.readouterr().err
