@@ -44,7 +44,9 @@ class Classifier:
         if len(intercepts) != len(classes) or not all(map(math.isfinite, intercepts)):
             raise ValueError("texts.toml: intercepts must be one finite number for each of the classes")
         if wrong := next((term for term, row in weights.items() if len(row) != 1 + len(classes) or row[0] <= 0), None):
-            raise ValueError(f"texts.toml: the row of {wrong!r} must have its rarity, and a number for each of the classes")
+            raise ValueError(
+                f"texts.toml: the row of {wrong!r} must have its rarity, and a number for each of the classes"
+            )
         return cls(classes, intercepts, weights)
 
     def answer(self, text: str) -> tuple[str, float]:

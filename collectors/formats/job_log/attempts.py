@@ -17,8 +17,10 @@ ENDS = frozenset(
 )
 """What a launcher or the scheduler reports of an end."""
 
-OUTLIVED = frozenset({"network_error", "connection_closed", "nccl_error", "cuda_warned"})
-"""What links recover from: a job that goes on with its steps has outlived it."""
+OUTLIVED = frozenset(
+    {"network_error", "connection_closed", "nccl_error", "cuda_warned", "fabric_error", "fabric_warned", "nvml_error"}
+)
+"""What links recover from, or a run finds another way for: a job that goes on with its steps has outlived it."""
 
 _BY_LAUNCHER = (
     ("restart_count=", re.compile(r"Rendezvous complete for workers\. Result:.{0,20}restart_count=[1-9]")),

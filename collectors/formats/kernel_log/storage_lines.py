@@ -13,6 +13,7 @@ _TROUBLE_OF_NVME = (
 _TROUBLE_OF_XFS = r"[Cc]orruption|[Ss]hutdown|[Ss]hutting down|I/O [Ee]rror"
 _BLOCK = r"(?:\w{1,32}: )?(?:Buffer )?"  # "blk_update_request: "
 _LUSTRE = r"[^'\"]*"  # a line ends with the job's name in quotes, which a user chose
+_CLOSED = r"socket closed(?! \(con state OPEN\))"  # an open one that is idle is closed, and opened for the next request
 _IMPORT = r"(?P<device>[\w.@:]{1,64}?(?:-(?:MDT|OST)[0-9a-f]{4})?)(?:-(?:osc|mdc|mgc|lwp|osp)\b[^\s:]{0,80})?"
 _TARGET = r"(?P<device>[\w.]{1,40}-(?:MDT|OST)[0-9a-f]{4})?"
 _FAILED = (
@@ -36,8 +37,7 @@ ROWS: tuple[tuple[str, str, str], ...] = (  # a word of the line, its pattern, t
     ),
     (
         "libceph: ",
-        r"libceph: (?P<device>(?:osd|mon|mds)\d{1,5}) .{0,120}(?:down$|socket closed(?! \(con state OPEN\))|socket error|"
-        r"connect error|session lost)",  # a server closes an open connection that is idle, and the next request opens one
+        rf"libceph: (?P<device>(?:osd|mon|mds)\d{{1,5}}) .{{0,120}}(?:down$|{_CLOSED}|socket error|connect error|session lost)",
         _LOST,
     ),
     ("libceph: ", r"libceph: (?P<device>(?:osd|mon|mds)\d{1,5}) .{0,120}(?:up$|session established)", "nfs_responding"),

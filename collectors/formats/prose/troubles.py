@@ -14,11 +14,13 @@ _SOURCE = re.compile(
     r"|export \w+=|echo )"
 )
 _TROUBLE = re.compile(
-    r"(?i)fail|error|exception|fault|crash|\bh[au]ng|stuck|freez|frozen|lock(?:s|ed|up)?\b|kill|abort|\bdead|\bdie[sd]?\b|broke|"
-    r"cannot|can'?t\b|can not|unable|n't\b|not (?:\w+ )?(?:work|found|match|load|respond|\w+ed\b|show)|no (?:space|route|such|longer)|"
-    r"slow|\bwait|delay|latency|regress|increas|drop|\blow(?:er)?\b|timed? ?out|lost|los(?:es|ing)\b|\bmiss(?:es|ed|ing)?\b|full\b|denied|refused|reject|"
-    r"exceed|insufficient|\boom|memory|corrupt|mismatch|wrong|incorrect|problem|issue|bug\b|invalid|unhealthy|unreach|nans?\b|"
-    r"\bstop|conflict|imbalanc|stale|pressure|evict|reboot|preempt|disabled|warn|trouble|错|失败|卡|慢|异常|不足|死|无法|不能|问题"
+    r"(?i)fail|error|exception|fault|crash|\bh[au]ng|stuck|freez|frozen|lock(?:s|ed|up)?\b|kill|abort|\bdead|"
+    r"\bdie[sd]?\b|broke|cannot|can'?t\b|can not|unable|n't\b|"
+    r"not (?:\w+ )?(?:work|found|match|load|respond|\w+ed\b|show)|no (?:space|route|such|longer)|slow|\bwait|"
+    r"delay|latency|regress|increas|drop|\blow(?:er)?\b|timed? ?out|lost|los(?:es|ing)\b|\bmiss(?:es|ed|ing)?\b|"
+    r"full\b|denied|refused|reject|exceed|insufficient|\boom|memory|corrupt|mismatch|wrong|incorrect|problem|"
+    r"issue|bug\b|invalid|unhealthy|unreach|nans?\b|\bstop|conflict|imbalanc|stale|pressure|evict|reboot|preempt|"
+    r"disabled|warn|trouble|错|失败|卡|慢|异常|不足|死|无法|不能|问题"
 )
 
 

@@ -53,8 +53,8 @@ fi
 srun python train.py || echo "training failed"
 """
 GUIDE = (
-    'To replace a failed GPU: drain the node with scontrol update nodename=gpu-12 state=drain reason="bad gpu", shut it down, swap '
-    "the board, run dcgmi diag -r 3 and resume it. If Xid 79 or Xid 48 shows again, open a case with the vendor."
+    'To replace a failed GPU: drain the node with scontrol update nodename=gpu-12 state=drain reason="bad gpu", shut it down, '
+    "swap the board, run dcgmi diag -r 3 and resume it. If Xid 79 or Xid 48 shows again, open a case with the vendor."
 )
 PROGRAM = """import torch.distributed as dist
 
@@ -68,13 +68,13 @@ def main():
     raise OSError("No space left on device")
 """
 CHANGE = (
-    "fix(net): the connection of a flapping port is tried again\n\nA node that lost its link made the whole job fail with NCCL "
-    "timeouts, and the checkpoint on the parallel file system was lost. The queue pair is created again, so that it costs seconds."
+    "fix(net): the connection of a flapping port is tried again\n\nA node that lost its link made the whole job fail with "
+    "NCCL timeouts, and the checkpoint on the parallel file system is gone. The queue pair is created again, which costs seconds."
 )
 """What they quote happened to no job here."""
 NOTICE = (
-    "Dear users, the maintenance of the storage is planned for 3 December from 8 to 12. During this time the Lustre file system is "
-    "not available and jobs will be held. No action is needed. Your operations team"
+    "Dear users, the maintenance of the storage is planned for 3 December from 8 to 12. During this time the Lustre file system "
+    "is not available and jobs will be held. No action is needed. Your operations team"
 )
 
 
@@ -104,7 +104,17 @@ def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, caps
         ("ticket.txt", CHANGE),
         ("ticket.txt", NOTICE),
     ],
-    ids=["a document", "a long text", "a few words", "nothing failed", "a script", "a guide", "a program", "a change", "a notice"],
+    ids=[
+        "a document",
+        "a long text",
+        "a few words",
+        "nothing failed",
+        "a script",
+        "a guide",
+        "a program",
+        "a change",
+        "a notice",
+    ],
 )
 def test_other_texts_have_none(tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """They end as before: nothing readable."""
