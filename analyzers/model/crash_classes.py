@@ -41,6 +41,7 @@ def _ends() -> Iterator[FaultClass]:
     yield FaultClass(
         "daemon_failed", by, ("platform",), "none", "a daemon of the scheduler does not work, or could not be reached",
         advice="no machine of the job is at fault as far as is seen: look at that daemon's own log",
+        traits=("alone",),
     )  # fmt: skip
     yield FaultClass(
         "service_refused", by, ("platform",), "none", "a service that a process asked did not give what it asked for",
@@ -150,6 +151,7 @@ def _shown_by_lines() -> Iterator[FaultClass]:
     yield FaultClass(
         "fabric_refused", ("crash", "hardware"), ("platform",), "none", "the network's software was refused what it asked for",
         advice="no machine is proven bad, and a plain restart meets it again: see the network's limits, driver and set-up",
+        traits=("alone",),
     )  # fmt: skip
     yield FaultClass(
         "platform_part_failed", by, ("platform",), "none", "a part of the platform failed",
