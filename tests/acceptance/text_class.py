@@ -32,7 +32,7 @@ TABLE = REPOSITORY / "analyzers" / "knowledge" / "texts.toml"
 MEANS: Mapping[str, tuple[str, ...]] = {  # a labeller's word -> causes of a verdict
     "code": ("code",), "data": ("data",), "storage": ("storage",), "network": ("network",), "machine": ("machine",),
     "gpu": ("machine",), "host": ("machine", "platform"), "platform": ("platform",), "configuration": ("code", "platform"),
-    "memory": ("code", "platform"), "imbalance": ("code",), "outside": ("storage", "platform"),
+    "memory": ("code", "platform"), "imbalance": ("code",), "outside": ("platform",),
 }  # fmt: skip
 NOTHING, OPEN = (
     "none",
@@ -50,6 +50,7 @@ MISSING = "the lines that the programs printed: the job's log, the kernel log, s
 class Excerpt:
     """A labelled text. ``label``: the class that it teaches; ``accepted``: the causes that are right."""
 
+    path: Path
     text: str
     label: str
     accepted: frozenset[str]
@@ -88,8 +89,9 @@ def _excerpt(folder: Path, row: Mapping[str, Any]) -> Excerpt:
     also = {cause for word in row.get("also") or () for cause in MEANS.get(word, ())}
     decidable = bool(row["decidable"] and causes)
     label = causes[0] if decidable else NOTHING if row.get("negative") else OPEN
-    text = (folder / row["file"]).read_text(encoding="utf-8", errors="replace")
-    return Excerpt(text, label, frozenset({*causes, *also}), decidable, bool(row.get("negative")))
+    path = folder / row["file"]
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return Excerpt(path, text, label, frozenset({*causes, *also}), decidable, bool(row.get("negative")))
 
 
 def learned(excerpts: Sequence[Excerpt]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ REPORTED_BY_OTHERS = frozenset({"killed", "aborted", "host_memory"})
 HANDLED = 0.6  # of the strength is left where the process went on after the exception
 UNEVEN = 0.8
 MANY_UNHEARD = 3  # nodes
+NAMELESS = 0.55  # the strength of a report of a node without its name: its text may be about another job's
 STEP_ENDED = (
     "what ended the step, scancel or srun after a task that failed: the lines above it, or `sacct -j` of the job"
 )
@@ -218,7 +219,7 @@ def _node_failure(scene: Scene, kind: str, events: Sequence[LogEvent]) -> Findin
         by_node.pop(None, None)  # a line that names no node is about one that another line names
     suspects = tuple(
         Suspect(
-            kind="node" if node or unsaid or kind == "node_unheard" else "platform", strength=float(row["strength"]), node=node,
+            kind="node", strength=float(row["strength"]) if node else min(float(row["strength"]), NAMELESS), node=node,
             ranks=scene.topology.ranks_on(node) if node else (),
             why=str(row["why"]).format(what=evidence_of(event).text), evidence=(evidence_of(event),),
         )
