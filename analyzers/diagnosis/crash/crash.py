@@ -45,7 +45,6 @@ REPORTED_BY_OTHERS = frozenset({"killed", "aborted", "host_memory"})
 """Kinds of which the process says nothing itself: a launcher's line about some ranks leaves the others open."""
 HANDLED = 0.6  # of the strength is left where the process went on after the exception
 UNEVEN = 0.8
-MANY_UNHEARD = 3  # nodes
 NAMELESS = 0.55  # the strength of a report of a node without its name: its text may be about another job's
 STEP_ENDED = (
     "what ended the step, scancel or srun after a task that failed: the lines above it, or `sacct -j` of the job"
@@ -207,9 +206,7 @@ def _stood(scene: Scene, events: Sequence[LogEvent], stood: Evidence) -> Finding
 
 
 def _node_failure(scene: Scene, kind: str, events: Sequence[LogEvent]) -> Finding:
-    if len({event.node for event in events}) >= MANY_UNHEARD and all(
-        "not responding" in event.text.lower() for event in events
-    ):
+    if outside.are_silent_together(events):
         kind = "node_unheard"  # of so many at once it is what they share: the network, the controller, their daemons
     rows, reported = scene.table["cause"][kind], scene.table.get("without_reason", ())
     unsaid = all(any(words in event.text.lower() for words in reported) for event in events)

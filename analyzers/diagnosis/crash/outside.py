@@ -12,6 +12,7 @@ from analyzers.model.finding import Evidence
 from analyzers.model.window import Window
 from collectors.records import STEP_COLUMNS, LogEvent, Steps
 
+MANY_UNHEARD = 3  # nodes
 STOOD_SECONDS = 60.0
 """At least so long without a step before the end, and so many times the longest gap before, is a standstill."""
 STOOD_GAPS, FEWEST_GAPS = 5.0, 5
@@ -143,3 +144,10 @@ def refused_fault_class_of(refused: Sequence[LogEvent]) -> tuple[str, float, str
     if all(event.operation == ENDED for event in refused):
         return "container_ended", 0.8, f"the platform ended its container{where}"
     return "container_refused", 0.8, f"the platform refused it a container, or a device in it{where}"
+
+
+def are_silent_together(events: Sequence[LogEvent]) -> bool:
+    """Whether so many nodes do not respond, and nothing else is said of them, that the cause is what they share."""
+    return len({event.node for event in events}) >= MANY_UNHEARD and all(
+        "not responding" in event.text.lower() for event in events
+    )
