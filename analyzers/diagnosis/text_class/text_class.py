@@ -28,8 +28,8 @@ SUSPECTS: Mapping[str, tuple[Cause, Kind]] = {  # a class of the table -> what i
 
 
 def analyze(window: Window, _topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
-    """Yield the cause of the one text of a window that is nothing but a text; none where its words decide nothing."""
-    texts = [event for event in window.records_of(LogEvent) if event.event == WHOLE_TEXT]
+    """Yield the cause of the one text that a person gave; none where its words decide nothing, and of what a node's agent sent."""
+    texts = [event for event in window.records_of(LogEvent) if event.event == WHOLE_TEXT and event.node is None]
     table = knowledge.table("texts")
     if len(texts) != 1 or not table:
         return

@@ -83,6 +83,16 @@ def test_nothing_is_done_for_words(name: str) -> None:
     assert (verdict.cause, verdict.action.kind) == (SUSPECTS[name][0], "none")
 
 
+def test_a_text_that_a_node_s_agent_sent_is_none() -> None:
+    """A person pastes it to `diagnose`; what an agent sends bears its node."""
+    sent = LogEvent(
+        source="agent", event=WHOLE_TEXT, message="the disk is full of what the third job wrote", node="gpu-0666"
+    )
+    window = Window.build([sent])
+
+    assert judge.judge(window, topology.infer(window), Knowledge(tables={"texts": TABLE})).culprits == ()
+
+
 def test_several_texts_are_not_judged() -> None:
     """One of them could explain the other."""
     text = "the disk is full of what the third job wrote"
