@@ -28,7 +28,7 @@ SUSPECTS: Mapping[str, tuple[Cause, Kind]] = {  # a class of the table -> what i
 
 
 def analyze(window: Window, _topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
-    """Yield the cause of the one text that a person gave; none where its words decide nothing, and of what a node's agent sent."""
+    """Yield the cause of the one text that a person gave; none where its words decide nothing, or an agent sent it."""
     texts = [event for event in window.records_of(LogEvent) if event.event == WHOLE_TEXT and event.node is None]
     table = knowledge.table("texts")
     if len(texts) != 1 or not table:
