@@ -37,7 +37,11 @@ MOST_REASONS = 20  # why files were not read, listed where nothing at all could 
 
 
 class NothingUsed(UserError):
-    """No rule uses anything that the files hold."""
+    """No rule uses anything that the files hold. ``reasons``: why files were not read."""
+
+    def __init__(self, message: str, reasons: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.reasons = tuple(reasons)
 
 
 def diagnose(
@@ -132,6 +136,8 @@ def judged(
     if (by_words := _judged_by_words(records, paths, knowledge, speech)) is not None:
         return by_words
     if nothing is not None:
+        for reason in nothing.reasons:
+            speech.note(reason)
         raise nothing
     return found
 
@@ -229,9 +235,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
             records.append(msgspec.structs.replace(record, source=shown(record.source)) if is_pasted else record)
     unread = [record for record in records if isinstance(record, Unread)]
     if len(unread) == len(records):
-        for line in _folded(unread):
-            speech.note(line)
-        raise NothingUsed(_nothing(paths, read=not unread))
+        raise NothingUsed(_nothing(paths, read=not unread), list(_folded(unread)))
     return records
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from analyzers.diagnosis.text_class.classifier import Classifier, terms_of
 from analyzers.diagnosis.text_class.text_class import SUSPECTS
+from collectors.formats.prose.troubles import may_report
 from tests.bench.measure import REPOSITORY, provenance
 
 FOLDER = "FAULTHOUND_EXCERPTS"
@@ -130,7 +131,12 @@ def answered(sets: Mapping[str, Sequence[Excerpt]], name: str) -> Counts:
     counts = Counts()
     for one in sets[name]:
         cause, probability = classifier.answer(one.text)
-        says = probability >= THRESHOLD and cause in SUSPECTS and len(classifier.known(one.text)) >= FEWEST_KNOWN
+        says = (
+            may_report(one.text)
+            and probability >= THRESHOLD
+            and cause in SUSPECTS
+            and len(classifier.known(one.text)) >= FEWEST_KNOWN
+        )
         _count(counts, one, cause if says else None, commonest)
     return counts
 

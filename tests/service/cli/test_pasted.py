@@ -82,9 +82,11 @@ def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, caps
     """It is a lead, and nothing is done for it."""
     (tmp_path / "ticket.txt").write_text(STORAGE + "\n", encoding="utf-8")
 
-    assert run(["diagnose", str(tmp_path / "ticket.txt"), "--json", "--quiet"]) == 0
-    verdict = json.loads(capsys.readouterr().out)
+    assert run(["diagnose", str(tmp_path / "ticket.txt"), "--json"]) == 0
+    shown = capsys.readouterr()
+    verdict = json.loads(shown.out)
     assert (verdict["cause"], verdict["action"]["kind"]) == ("storage", "none")
+    assert "no reader" not in shown.err
     assert verdict["roots"][0]["class"] == "like_other_texts"
 
 
