@@ -207,6 +207,12 @@ def may_hold(text: str) -> bool:
 _DENIED = re.compile(
     r"(?i)\b(?:zero|no|0|without(?: any)?|access to(?: the| a| any)?) $"
 )  # "access to GPU is lost" is a container's
+_IN_SENTENCES = frozenset(
+    {"GPU has fallen off the bus", "GPU is lost", "uncorrectable ECC error", "No CUDA GPUs are available"}
+)
+"""Marks in words that people say, too."""
+_SENTENCE = re.compile(r"(?=(?:[A-Za-z\d][\w'’-]*,? ){7})[A-Z][^:=<>|/\[\]{}\\\"`]*[.?!]?\s*$|[^:=<>|\[\]{}]*\?\s*$")
+"""Seven words and none of the signs that a program puts around what it prints; a question."""
 _TALK = re.compile(r"(?<!NCCL )\b(?:DEBUG|INFO)\b")
 _TALK_WITHIN = 120  # characters: a logger's level is in its prefix
 
@@ -249,7 +255,7 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             return
     for words, name, fields in _MARKS:
         if words in text:
-            if _DENIED.search(text[: text.index(words)][-20:]):
+            if _DENIED.search(text[: text.index(words)][-20:]) or (words in _IN_SENTENCES and _SENTENCE.match(text)):
                 continue
             peer = peer_of(text)
             if name == "nccl_warning" and peer is None:
