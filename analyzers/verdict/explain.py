@@ -44,6 +44,8 @@ def why_of_set(root: Candidate, ranks: tuple[int, ...]) -> str:
     """Say why a set is named, by its first member."""
     if len(ranks) == 1:
         return f"{root.suspects[0].why}; it cannot be excluded"
+    if len(root.suspects) == 1 and not ranks:
+        return root.suspects[0].why
     return f"for example, {root.suspects[0].why}"
 
 

@@ -19,7 +19,7 @@ from collectors.records import WHOLE_TEXT, LogEvent
 
 STRONGEST = 0.45
 """Words that are like those of other failures are a lead: they prove nothing of this one."""
-SHOWN = 6  # words
+SHOWN, SHORTEST_SHOWN = 6, 4  # words, and the letters of one: the shortest join others
 SHOWN_LETTERS = 160
 SUSPECTS: Mapping[str, tuple[Cause, Kind]] = {  # a class of the table -> what is said of it
     "code": ("code", "code"), "data": ("data", "data"), "network": ("network", "link"), "platform": ("platform", "platform"),
@@ -40,7 +40,8 @@ def analyze(window: Window, _topology: Topology, knowledge: Knowledge) -> Iterat
     if name not in SUSPECTS or probability < float(table["threshold"]) or few:
         return
     cause, kind = SUSPECTS[name]
-    words = ", ".join(f"“{word}”" for word in classifier.telling(text, name)[:SHOWN])
+    telling = [word for word in classifier.telling(text, name) if len(word) >= SHORTEST_SHOWN]
+    words = ", ".join(f"“{word}”" for word in telling[:SHOWN])
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")[:SHOWN_LETTERS]
     shown = Evidence(text=first, source=texts[0].source)
     why = f"no rule decides; of {table['excerpts']:,} labelled texts those with its words have this cause ({words})"
