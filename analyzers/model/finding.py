@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,10 @@ Kind = Literal[
     "rank", "device", "node", "link", "switch", "group", "role", "stage", "code", "data", "library", "storage", "platform",
     "service",
 ]  # fmt: skip
+
+KIND_OF_CAUSE: Mapping[Cause, Kind] = {  # what is suspected of a cause where nothing is named, the worst first
+    "machine": "node", "code": "code", "platform": "platform", "storage": "storage", "data": "data", "network": "link",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

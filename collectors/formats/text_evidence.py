@@ -66,8 +66,8 @@ def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
         yield record
     titled = [] if reader.example.is_one else list(titles.events(input))
     if shown:
-        told = () if of_others or of_machine else accounts.beside(input, titled)
-        yield from (each for each in told if each.source not in shown)
+        reports = () if of_others or of_machine else accounts.beside(input, titled)
+        yield from (each for each in reports if each.source not in shown)
         return
     yield from titled
     if not titled:

@@ -24,7 +24,7 @@ from collectors.records.collectives import (
     Ring,
     Steps,
 )
-from collectors.records.events import OF_SERVICES, WHOLE_TEXT, KernelEvent, LogEvent
+from collectors.records.events import ACCOUNT, OF_SERVICES, WHOLE_TEXT, KernelEvent, LogEvent
 from collectors.records.flight_recorder import (
     FLIGHT_RECORDER_COLUMNS,
     PG_STATUS_COLUMNS,
@@ -75,6 +75,7 @@ AnyRecord = (
 """Every kind of record; the block codec and ``faulthound read`` know exactly these."""
 
 __all__ = [
+    "ACCOUNT",
     "ARRAY_CODES",
     "COUNTED",
     "DIRECTORY",

@@ -34,6 +34,8 @@ OF_SERVICES = ("HTTP_", "CURLE_", "SERVICE_", "STORE_")
 """What codes of log events begin with that are answers and failures of services outside of the job."""
 
 
+ACCOUNT = "account"
+"""The event of an error that a person reports, and no line of a program shows."""
 WHOLE_TEXT = "whole_text"
 """The event that holds a text of which no rule uses a line, in its ``message``."""
 

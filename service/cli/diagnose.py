@@ -125,21 +125,16 @@ def judged(
 ) -> tuple[Verdict, Window, Topology]:  # fmt: skip
     """Read the files of one job and judge them; UserError: nothing of a fault can be read, or a choice is open."""
     records: list[Record] = []
-    nothing: NothingUsed | None = None
     try:
         records = _read(paths, workers, speech)
         found = _judged(records, paths, knowledge, hosts, job, attempt)
-    except NothingUsed as problem:
-        nothing = problem
-    if nothing is None and not _may_have_words(found[0]):
-        return found
-    if (by_words := _judged_by_words(records, paths, knowledge, speech)) is not None:
-        return by_words
-    if nothing is not None:
+    except NothingUsed as nothing:
+        if (by_words := _judged_by_words(records, paths, knowledge, speech)) is not None:
+            return by_words
         for reason in nothing.reasons:
             speech.note(reason)
-        raise nothing
-    return found
+        raise
+    return (_judged_by_words(records, paths, knowledge, speech) if _may_have_words(found[0]) else None) or found
 
 
 def _may_have_words(verdict: Verdict) -> bool:
@@ -152,9 +147,6 @@ def _may_have_words(verdict: Verdict) -> bool:
 def _judged_by_words(
     records: Sequence[Record], paths: Sequence[Path], knowledge: Knowledge, speech: Speech
 ) -> tuple[Verdict, Window, Topology] | None:
-    from analyzers.model import topology
-    from analyzers.model.window import Window
-    from analyzers.verdict import judge
     from collectors.records import LogEvent, Unread
     from service.cli.whole_text import whole_text
 
@@ -162,21 +154,29 @@ def _judged_by_words(
     text = whole_text(paths, source)
     if text is None or not all(isinstance(record, LogEvent | Unread) for record in records):
         return None
-    window = Window.build([*(record for record in records if isinstance(record, LogEvent)), text])
-    shape = topology.infer(window)
-    verdict = judge.judge(window, shape, knowledge)
+    found = _verdict([*(record for record in records if isinstance(record, LogEvent)), text], knowledge)
+    verdict = found[0]
     for failed in (one.what for one in verdict.missing if one.what.startswith(FAILED_ON_WORDS)):
         speech.error(failed)
-    return (verdict, window, shape) if verdict.culprits else None
+    return found if verdict.culprits else None
+
+
+def _verdict(
+    records: Sequence[Record], knowledge: Knowledge, attempt: int | None = None
+) -> tuple[Verdict, Window, Topology]:
+    from analyzers.model import topology
+    from analyzers.model.window import Window
+    from analyzers.verdict import judge
+
+    window = Window.build(records, attempt)
+    shape = topology.infer(window)
+    return judge.judge(window, shape, knowledge), window, shape
 
 
 def _judged(
     records: Sequence[Record], paths: Sequence[Path], knowledge: Knowledge, hosts: Hosts, job: str | None,
     attempt: int | None,
 ) -> tuple[Verdict, Window, Topology]:  # fmt: skip
-    from analyzers.model import topology
-    from analyzers.model.window import Window
-    from analyzers.verdict import judge
     from collectors.records import RoleState, Steps, Unread
     from service.cli.hosts import without_short_files
     from service.cli.jobs_apart import of_one_job
@@ -190,9 +190,7 @@ def _judged(
         placement = hosts.placement(records)
     except ValueError as problem:
         raise UserError(str(problem)) from None
-    window = Window.build([*records, *placement], attempt)
-    shape = topology.infer(window)
-    verdict = judge.judge(window, shape, knowledge)
+    verdict, window, shape = _verdict([*records, *placement], knowledge, attempt)
     if verdict.symptom == "unknown" and all(isinstance(record, Steps | RoleState | Unread) for record in records):
         verdict = _no_fault(verdict, records, paths)
     return verdict, window, shape

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from analyzers.diagnosis.text_class.classifier import Classifier, terms_of
-from analyzers.diagnosis.text_class.text_class import SUSPECTS
+from analyzers.diagnosis.text_class.text_class import SAID
 from collectors.formats.prose.troubles import may_report
 from tests.bench.measure import REPOSITORY, provenance
 
@@ -134,7 +134,7 @@ def answered(sets: Mapping[str, Sequence[Excerpt]], name: str) -> Counts:
         says = (
             may_report(one.text)
             and probability >= THRESHOLD
-            and cause in SUSPECTS
+            and cause in SAID
             and len(classifier.known(one.text)) >= FEWEST_KNOWN
         )
         _count(counts, one, cause if says else None, commonest)

@@ -13,13 +13,8 @@ import msgspec
 from analyzers.diagnosis.crash.failures import evidence_of, kind_of
 from analyzers.diagnosis.crash.statements import kind_of_code
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Cause, Finding, Kind, Suspect
-from collectors.records import LogEvent
-
-ACCOUNT = "account"
-_SUSPECTS: Mapping[Cause, Kind] = {
-    "machine": "node", "code": "code", "platform": "platform", "storage": "storage", "data": "data", "network": "link",
-}  # fmt: skip
+from analyzers.model.finding import KIND_OF_CAUSE, Cause, Finding, Suspect
+from collectors.records import ACCOUNT, LogEvent
 
 
 def findings(events: Sequence[LogEvent], knowledge: Knowledge) -> Iterator[Finding]:
@@ -31,7 +26,7 @@ def findings(events: Sequence[LogEvent], knowledge: Knowledge) -> Iterator[Findi
     cause = causes.pop()
     shown = tuple(evidence_of(event) for event in events[:3])
     why = f"a person's words report it ({shown[0].text}); no line of a program was read that shows it"
-    suspect = Suspect(kind=_SUSPECTS[cause], strength=float(table["strength"]), why=why, evidence=shown)
+    suspect = Suspect(kind=KIND_OF_CAUSE[cause], strength=float(table["strength"]), why=why, evidence=shown)
     yield Finding(
         analyzer="crash", family="log", symptom="crash", cause=cause, fault_class="account", suspects=(suspect,),
         first_symptom=shown[0], missing=(str(table["missing"]),),
@@ -40,17 +35,17 @@ def findings(events: Sequence[LogEvent], knowledge: Knowledge) -> Iterator[Findi
 
 def apart(events: Sequence[LogEvent]) -> tuple[list[LogEvent], list[LogEvent]]:
     """Return what lines of programs show, and what only words report."""
-    told = [event for event in events if event.event == ACCOUNT]
-    return [event for event in events if event.event != ACCOUNT], told
+    reports = [event for event in events if event.event == ACCOUNT]
+    return [event for event in events if event.event != ACCOUNT], reports
 
 
 def beside(
-    found: Sequence[Finding], lines: Sequence[LogEvent], told: Sequence[LogEvent], knowledge: Knowledge
+    found: Sequence[Finding], lines: Sequence[LogEvent], reports: Sequence[LogEvent], knowledge: Knowledge
 ) -> Iterator[Finding]:
     """Yield what was found from lines; what words report where these leave the cause open, and then of no machine."""
-    is_open = bool(told) and all(each.cause == "unknown" for each in found)
-    reports = findings(told, knowledge) if is_open else ()
-    yield from [each for each in reports if not lines or each.cause != "machine"] or found
+    is_open = bool(reports) and all(each.cause == "unknown" for each in found)
+    claims = findings(reports, knowledge) if is_open else ()
+    yield from [each for each in claims if not lines or each.cause != "machine"] or found
 
 
 def _cause_of(event: LogEvent, knowledge: Knowledge) -> Cause | None:
@@ -58,4 +53,4 @@ def _cause_of(event: LogEvent, knowledge: Knowledge) -> Cause | None:
     kind = kind_of_code(event.code, knowledge.table("codes").get("kind", {}))
     raised = msgspec.structs.replace(event, event="traceback") if event.exception else None
     named = {event.code, kind, kind_of(raised, knowledge.table("crash")) if raised else None}
-    return next((cause for cause in _SUSPECTS if named & set(causes.get(cause, ()))), None)
+    return next((cause for cause in KIND_OF_CAUSE if named & set(causes.get(cause, ()))), None)

@@ -79,8 +79,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     # A whole text is no line of a program: of its words text_class makes what can be made.
     lines_read = (event for event in window.records_of(LogEvent) if event.event != WHOLE_TEXT)
     every = (*lines_read, *exit_events(window, topology))
-    lines, told = accounts.apart(sorted(every, key=_order))
-    yield from accounts.beside(list(_of_lines(window, topology, knowledge, lines)), lines, told, knowledge)
+    lines, reports = accounts.apart(sorted(every, key=_order))
+    yield from accounts.beside(list(_of_lines(window, topology, knowledge, lines)), lines, reports, knowledge)
 
 
 def _of_lines(window: Window, topology: Topology, knowledge: Knowledge, ordered: list[LogEvent]) -> Iterator[Finding]:

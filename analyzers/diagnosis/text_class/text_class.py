@@ -2,8 +2,7 @@
 
 The table ``texts.toml`` is learned from excerpts of public threads (``tests.acceptance.text_class``): a linear classifier of
 words and pairs of words. Some of its classes say nothing: that nothing failed, that the text leaves it open, and that a machine
-is broken. Lines of programs and kernels show that, and rules read them: of 17 texts that words alone gave to a machine, 2 were
-a machine's.
+is broken. Lines of programs and kernels show that, and rules read them; what words alone give to a machine is mostly harmless.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from analyzers.diagnosis.text_class.classifier import Classifier
 from analyzers.knowledge import Knowledge
-from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
+from analyzers.model.finding import KIND_OF_CAUSE, Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import WHOLE_TEXT, LogEvent
@@ -21,10 +20,9 @@ STRONGEST = 0.45
 """Words that are like those of other failures are a lead: they prove nothing of this one."""
 SHOWN, SHORTEST_SHOWN = 6, 4  # words, and the letters of one: the shortest join others
 SHOWN_LETTERS = 160
-SUSPECTS: Mapping[str, tuple[Cause, Kind]] = {  # a class of the table -> what is said of it
-    "code": ("code", "code"), "data": ("data", "data"), "network": ("network", "link"), "platform": ("platform", "platform"),
-    "storage": ("storage", "storage"),
-}  # fmt: skip
+SAID: Mapping[str, tuple[Cause, Kind]] = {
+    cause: (cause, kind) for cause, kind in KIND_OF_CAUSE.items() if cause != "machine"
+}
 
 
 def analyze(window: Window, _topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
@@ -37,9 +35,9 @@ def analyze(window: Window, _topology: Topology, knowledge: Knowledge) -> Iterat
     classifier = Classifier.of(table)
     name, probability = classifier.answer(text)
     few = len(classifier.known(text)) < int(table["fewest_terms"])
-    if name not in SUSPECTS or probability < float(table["threshold"]) or few:
+    if name not in SAID or probability < float(table["threshold"]) or few:
         return
-    cause, kind = SUSPECTS[name]
+    cause, kind = SAID[name]
     telling = [word for word in classifier.telling(text, name) if len(word) >= SHORTEST_SHOWN]
     words = ", ".join(f"“{word}”" for word in telling[:SHOWN])
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")[:SHOWN_LETTERS]

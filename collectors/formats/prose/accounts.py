@@ -19,9 +19,8 @@ from collectors.formats.prose import account_words
 from collectors.formats.prose.advice import is_advice, is_of_tests
 from collectors.formats.prose.reports import SUPPOSED
 from collectors.formats.prose.titles import ASKS, TALKS, without_tags
-from collectors.records import KernelEvent, LogEvent
+from collectors.records import ACCOUNT, KernelEvent, LogEvent
 
-ACCOUNT = "account"
 LOOKED_AT = 8192  # characters of a text
 MAX_LINE, MAX_TITLE = 2000, 240
 LEAST_WORDS = 4

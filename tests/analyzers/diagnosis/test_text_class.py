@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from analyzers.diagnosis.text_class.classifier import Classifier, terms_of
-from analyzers.diagnosis.text_class.text_class import STRONGEST, SUSPECTS
+from analyzers.diagnosis.text_class.text_class import SAID, STRONGEST
 from analyzers.knowledge import Knowledge
 from analyzers.model import topology
 from analyzers.model.verdict import Verdict
@@ -73,14 +73,14 @@ def test_words_that_decide_nothing_name_nothing(text: str) -> None:
     assert verdict_on(text).culprits == ()
 
 
-@pytest.mark.parametrize("name", sorted(SUSPECTS))
+@pytest.mark.parametrize("name", sorted(SAID))
 def test_nothing_is_done_for_words(name: str) -> None:
     """Of whatever class: no restart, no probe, no eviction."""
     table = TABLE | {"classes": ["none", name, "machine", "unknown"]}
 
     verdict = verdict_on("the disk is full of what the third job wrote", table=table)
 
-    assert (verdict.cause, verdict.action.kind) == (SUSPECTS[name][0], "none")
+    assert (verdict.cause, verdict.action.kind) == (SAID[name][0], "none")
 
 
 def test_a_text_that_a_node_s_agent_sent_is_none() -> None:
