@@ -1,7 +1,9 @@
-"""A linear classifier of texts by the words, and pairs of neighbouring words, that they hold.
+"""Three linear models of texts by the words, and pairs of neighbouring words, that they hold.
 
-A text's terms weigh by how rare they are (inverse document frequency) and are scaled to length 1, so that a long text does not
-count for more. scikit-learn's logistic regression learns the weights; judging adds them up and imports none of it.
+The first says which cause a failure with these words has, the second whether the text decides a cause, the third whether it
+reports no failure at all. A cause is as probable as the first two say it is, times that the third is wrong. A text's terms weigh
+by how rare they are (inverse document frequency) and are scaled to length 1, so that a long text does not count for more.
+scikit-learn's logistic regression learns the weights; judging adds them up and imports none of it.
 """
 
 from __future__ import annotations
@@ -28,49 +30,65 @@ def terms_of(text: str) -> list[str]:
     return list(dict.fromkeys([*words, *pairs]))
 
 
+GATES = ("decides", "harmless")
+"""The second and the third model; their columns of the table come after those of the causes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """``weights``: term → its inverse document frequency, and that times its weight for each class."""
+    """``weights``: term → its inverse document frequency, and that times its weight for each cause and each gate."""
 
-    classes: tuple[str, ...]
+    causes: tuple[str, ...]
     intercepts: tuple[float, ...]
     weights: Mapping[str, tuple[float, ...]]
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Classifier:
         """Read the table of ``texts.toml``; ValueError: a row or the intercepts have not one number for each class."""
-        classes, intercepts = tuple(map(str, table["classes"])), tuple(map(float, table["intercepts"]))
-        weights = _weights(str(table["terms"]))
-        if len(intercepts) != len(classes) or not all(map(math.isfinite, intercepts)):
-            raise ValueError("texts.toml: intercepts must be one finite number for each of the classes")
-        if wrong := next((term for term, row in weights.items() if len(row) != 1 + len(classes) or row[0] <= 0), None):
+        causes, intercepts = tuple(map(str, table["causes"])), tuple(map(float, table["intercepts"]))
+        weights, columns = _weights(str(table["terms"])), len(causes) + len(GATES)
+        if not causes or len(intercepts) != columns or not all(map(math.isfinite, intercepts)):
+            raise ValueError("texts.toml: intercepts must be one finite number for each of the causes and two more")
+        if wrong := next((term for term, row in weights.items() if len(row) != 1 + columns or row[0] <= 0), None):
             raise ValueError(
-                f"texts.toml: the row of {wrong!r} must have its rarity, and a number for each of the classes"
+                f"texts.toml: the row of {wrong!r} must have its rarity, a number for each of the causes and two more"
             )
-        return cls(classes, intercepts, weights)
+        return cls(causes, intercepts, weights)
 
     def answer(self, text: str) -> tuple[str, float]:
-        """Return the most probable class and its probability; the first class of the table for a text without known terms."""
+        """Return the most probable cause and its probability; that is 0 for a text without known terms."""
+        scores = self._scores(text)
+        if not scores:
+            return self.causes[0], 0.0
+        *causes, decides, harmless = scores
+        most = max(causes)
+        probability = 1.0 / sum(math.exp(score - most) for score in causes)
+        return self.causes[causes.index(most)], probability * _chance(decides) * _chance(-harmless)
+
+    def _scores(self, text: str) -> list[float]:
         known = [self.weights[term] for term in self.known(text)]
         if not known:
-            return self.classes[0], 0.0
+            return []
         length = math.sqrt(sum(weights[0] ** 2 for weights in known))
-        scores = [
+        return [
             intercept + sum(weights[1 + number] for weights in known) / length
             for number, intercept in enumerate(self.intercepts)
         ]
-        most = max(scores)
-        return self.classes[scores.index(most)], 1.0 / sum(math.exp(score - most) for score in scores)
 
     def telling(self, text: str, name: str) -> list[str]:
-        """Return the terms of a text that speak for a class, the most telling first; none that a shown pair holds."""
-        number = 1 + self.classes.index(name)
+        """Return the terms of a text that speak for a cause, the most telling first; none that a shown pair holds."""
+        number = 1 + self.causes.index(name)
         mine = [term for term in self.known(text) if self.weights[term][number] > 0]
         return _apart(sorted(mine, key=lambda term: -self.weights[term][number]))
 
     def known(self, text: str) -> list[str]:
         """Return the terms of a text that the table has."""
         return [term for term in terms_of(text) if term in self.weights]
+
+
+def _chance(score: float) -> float:
+    """The logistic function; a site's table may hold numbers that a float's exponent does not."""
+    return 1.0 / (1.0 + math.exp(min(-score, 700.0)))
 
 
 def _apart(terms: Iterable[str]) -> list[str]:

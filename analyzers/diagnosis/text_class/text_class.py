@@ -1,8 +1,8 @@
 """A text by which no rule decides has the cause that labelled texts with its words have, for little and without a name.
 
-The table ``texts.toml`` is learned from excerpts of public threads (``tests.acceptance.text_class``): a linear classifier of
-words and pairs of words. Some of its classes say nothing: that nothing failed, that the text leaves it open, and that a machine
-is broken. Lines of programs and kernels show that, and rules read them; what words alone give to a machine is mostly harmless.
+The table ``texts.toml`` is learned from excerpts of public threads (``tests.acceptance.text_class``): linear models of words
+and pairs of words. A broken machine is one of its causes and is not said: lines of programs and kernels show that, and rules
+read them; what words alone give to a machine is mostly harmless.
 """
 
 from __future__ import annotations

@@ -23,16 +23,17 @@ TABLE: dict[str, Any] = {
     "threshold": 0.4,
     "fewest_terms": 3,
     "missing": "the job's log",
-    "classes": ["code", "storage", "machine", "none"],
-    "intercepts": [0.0, 0.0, 0.0, 0.0],
+    "causes": ["code", "storage", "machine"],
+    "intercepts": [0.0, 0.0, 0.0, 2.0, -2.0],
     "terms": """
-disk\t300 -500 2000 -700 -300
-full\t500 -500 3000 -700 -500
-disk is\t200 -500 900 0 -300
-thanks\t300 -300 -300 0 4900
-fan\t300 -500 -700 3000 -300
-stopped\t100 0 -100 2000 0
-fan stopped\t300 0 -100 2000 0
+disk\t300 -500 2000 -700 300 -300
+full\t500 -500 3000 -700 500 -500
+disk is\t200 -500 900 0 0 0
+thanks\t300 0 0 0 0 4900
+maybe\t300 0 0 0 -4900 0
+fan\t300 -500 -700 3000 300 -300
+stopped\t100 0 -100 2000 0 0
+fan stopped\t300 0 -100 2000 0 0
 """,
 }
 
@@ -55,8 +56,8 @@ def test_words_of_known_failures_give_their_cause() -> None:
 
 
 def test_no_machine_is_accused_by_words() -> None:
-    """The class that they are of is a machine's; were it the storage's, the same number of words would do."""
-    table = TABLE | {"classes": ["code", "machine", "storage", "none"]}
+    """Their cause is a machine; were it the storage, the same number of words would do."""
+    table = TABLE | {"causes": ["code", "machine", "storage"]}
     text = "one fan stopped in the third box"
 
     assert verdict_on(text).culprits == ()
@@ -65,18 +66,18 @@ def test_no_machine_is_accused_by_words() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["thanks, stopped: the disk has room, thanks", "nothing of this is known", "full", ""],
-    ids=["harmless", "unknown words", "too few words", "empty"],
+    ["thanks, the disk is full", "maybe the disk is full", "nothing of this is known", "full", ""],
+    ids=["harmless", "open", "unknown words", "too few words", "empty"],
 )
 def test_words_that_decide_nothing_name_nothing(text: str) -> None:
-    """A class of texts is that nothing is to be said; a word or two are no text."""
+    """Words can say that nothing failed, or that the text leaves the cause open; a word or two are no text."""
     assert verdict_on(text).culprits == ()
 
 
 @pytest.mark.parametrize("name", sorted(SAID))
 def test_nothing_is_done_for_words(name: str) -> None:
-    """Of whatever class: no restart, no probe, no eviction."""
-    table = TABLE | {"classes": ["none", name, "machine", "unknown"]}
+    """Of whatever cause: no restart, no probe, no eviction."""
+    table = TABLE | {"causes": ["machine", name, "of no name"]}
 
     verdict = verdict_on("the disk is full of what the third job wrote", table=table)
 
@@ -114,21 +115,22 @@ def test_a_table_that_cannot_be_read_costs_no_verdict() -> None:
 
 
 def test_the_packaged_table_is_added_up_as_scikit_learn_would() -> None:
-    """The oracle: inverse document frequencies scaled to length 1, times a matrix, and a softmax."""
+    """The oracle: inverse document frequencies scaled to length 1, times a matrix; a softmax and two logistic functions."""
     table = packaged_knowledge.load(None).table("texts")
     classifier = Classifier.of(table)
     text = "The data loader hangs at the first batch on two of eight nodes, and the disk of the file server is full."
     terms = [term for term in terms_of(text) if term in classifier.weights]
     rarity = np.array([classifier.weights[term][0] for term in terms])
     weights = np.array([classifier.weights[term][1:] for term in terms]) / rarity[:, None]
-    scores = np.array(classifier.intercepts) + (rarity / np.linalg.norm(rarity)) @ weights
-    chances = np.exp(scores) / np.exp(scores).sum()
+    *causes, decides, harmless = np.array(classifier.intercepts) + (rarity / np.linalg.norm(rarity)) @ weights
+    chances = np.exp(causes) / np.exp(causes).sum()
 
     name, probability = classifier.answer(text)
 
     assert len(terms) > 10
-    assert name == classifier.classes[int(chances.argmax())]
-    assert math.isclose(probability, float(chances.max()), rel_tol=1e-9)
+    assert name == classifier.causes[int(chances.argmax())]
+    expected = float(chances.max()) / (1 + math.exp(-decides)) / (1 + math.exp(harmless))
+    assert math.isclose(probability, expected, rel_tol=1e-9)
 
 
 def test_terms_are_words_and_pairs_without_numbers() -> None:
