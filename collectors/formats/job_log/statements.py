@@ -62,6 +62,7 @@ _PASSED = re.compile(
     r"error(?:s|_count|_rate)?[\"']?\s?[:=]\s?0\b|disabled|optional|resolved|fixed|reconnect(?:ed|ing)?|assertRaises|pytest|cuInit)\b"
 )
 """What is tried again, done without or of a test; TensorFlow's "failed call to cuInit" is of a host without GPUs."""
+_ERROR_IN = re.compile(r"rror|xception|ailed")
 _SOURCE = re.compile(
     r"[;{]\s*$|^\s*(?:#\s?define|case |except\b|raise |throw |catch\b|if\b|elif |else\b|return\b|import |from |assert|"
     r"def |class |const |enum |static |@|\*|//|\||export |\w+ = )|=>|&&|\|\||\) \{|\\n\"|<<|\w\(.{0,80}\);"
@@ -114,6 +115,12 @@ def is_passed(text: str) -> bool:
     """Whether a line warns of what its program goes on after."""
     level = _LEVEL.search(text, 0, HEAD)
     return level is not None and level["other"] is not None and "NCCL" not in text and _PASSED.search(text) is not None
+
+
+def is_lesser(text: str) -> bool:
+    """Whether a logger wrote a line at a level below an error's, and the line names none."""
+    level = _LEVEL.search(text, 0, HEAD)
+    return level is not None and level["other"] is not None and "NCCL WARN" not in text and not _ERROR_IN.search(text)
 
 
 def is_passed_over(text: str) -> bool:

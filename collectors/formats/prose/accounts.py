@@ -17,7 +17,7 @@ from collectors.formats import Input
 from collectors.formats.job_log import statements, vocabularies
 from collectors.formats.prose import account_words
 from collectors.formats.prose.advice import is_advice, is_of_tests
-from collectors.formats.prose.reports import SUPPOSED
+from collectors.formats.prose.reports import SUPPOSED, TO_COME
 from collectors.formats.prose.titles import ASKS, TALKS, without_tags
 from collectors.records import ACCOUNT, KernelEvent, LogEvent
 
@@ -43,7 +43,7 @@ _COMMON = re.compile(
     r"(?i)\b(?:the|an?|is|are|was|were|i|we|my|our|it|this|that|when|after|with|on|in|of|to|and|but|has|have|not|only|all|each|every)\b"
     r"|[\u4e00-\u9fff]{4}"
 )
-_SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])")
+SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])")
 _CODE = re.compile(r"`([^`\n]{1,200})`")
 _QUOTES, _ARROW = re.compile(r"[\"“”]"), re.compile(r"\s*(?:-+>|=>|→)\s*")
 _NEGATION = re.compile(r"(?i)\b(?:do|does)(?: not|n't)\b")
@@ -64,7 +64,7 @@ _SOLVED = re.compile(
     r"root cause|caused by|due to|(?:was|is) because|(?:solved|fixed|resolved) (?:it |this )?by|after (?:replacing|swapping)|"
     r"found (?:out )?that)\b"
 )
-_OURS = re.compile(r"\b(?:I|I'm|I've|[Ww]e|[Mm]y|[Oo]ur|me|us|mine)\b|[\u6211\u8bf7]")
+OURS = re.compile(r"\b(?:I|I'm|I've|[Ww]e|[Mm]y|[Oo]ur|me|us|mine)\b|[\u6211\u8bf7]")
 _QUOTED = re.compile(r"^\s{0,4}>")
 _HEDGED = re.compile(
     r"(?i)\b(?:maybe|perhaps|probably|possibl[ey]|i (?:think|guess|suspect|wonder|assume)|not sure|seems?|suspect\w*|likely|or)\b"
@@ -115,12 +115,12 @@ def beside(input: Input, titled: Iterable[KernelEvent | LogEvent]) -> Iterator[L
 
 def statements_in(head: str) -> list[Stated]:
     """Return what a text reports: by what it turned out to be, else by its title, its sentences, or the answers of others."""
-    if is_of_tests(head) or (is_advice(head) and not _OURS.search(head)) or CHANGES.search(head) or ASKS.search(head):
+    if is_of_tests(head) or (is_advice(head) and not OURS.search(head)) or CHANGES.search(head) or ASKS.search(head):
         return []
     title, sentences, answers = _parts(head)
     solved = [(number, said) for number, said in (*sentences, *answers) if _SOLVED.search(said)]
     for said_in, supposed in ((solved, _OPEN), (title, TALKS), (sentences, SUPPOSED), (answers, SUPPOSED)):
-        if said_in is not title and not _OURS.search(head):
+        if said_in is not title and not OURS.search(head):
             continue  # a document's sentences say what may happen to everybody
         if found := _all_stated(said_in, supposed):
             beside = _all_stated(sentences, SUPPOSED) if said_in is title else []
@@ -149,9 +149,9 @@ def _parts(head: str) -> tuple[list[_Said], list[_Said], list[_Said]]:
             return [], [], []  # a wish
         if begins and (said := _title(line)) is not None:
             title.append((number, said))
-        elif _is_prose(line):
+        elif is_prose(line):
             into = answers if _QUOTED.match(line) else sentences
-            into += [(number, said) for said in _SENTENCES.split(_QUOTED.sub("", line))]
+            into += [(number, said) for said in SENTENCES.split(_QUOTED.sub("", line))]
     return title, sentences, answers
 
 
@@ -161,7 +161,7 @@ def _title(line: str) -> str | None:
     if (
         said is None
         or len(said) > MAX_TITLE
-        or len(_SENTENCES.split(said)) > 1
+        or len(SENTENCES.split(said)) > 1
         or said.rstrip().endswith((".", "。", ":"))
     ):
         return None
@@ -170,7 +170,8 @@ def _title(line: str) -> str | None:
     return said if _WORD.search(said) and not _OF_A_PROGRAM.search(bare) and not _OF_A_LIST.match(bare) else None
 
 
-def _is_prose(line: str) -> bool:
+def is_prose(line: str) -> bool:
+    """Whether a person wrote a line: mostly plain words, and nothing of a program."""
     bare = _CODE.sub("it", line)
     bare = _QUOTED.sub("", bare)
     words = bare.split()
@@ -188,7 +189,7 @@ def _stated(number: int, said: str, supposed: re.Pattern[str]) -> Stated | None:
     said = _ASIDE.sub("", said)
     outside = _NEGATION.sub("", _CODE.sub("it", said))
     asks = said.rstrip(" `\"')").endswith(("?", "？"))
-    if asks or supposed.search(outside) or _EXCEPTION.search(said):
+    if asks or supposed.search(outside) or TO_COME.search(outside) or _EXCEPTION.search(said):
         return None
     plain = said.replace("`", "")
     if found := account_words.find(plain):

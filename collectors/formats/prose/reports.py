@@ -55,6 +55,12 @@ SUPPOSED = re.compile(
     r"handle[sd]?|catch(?:es)?|caught|retr(?:y|ies)|avoids?|prevents?|work ?arounds?|document\w*|docs?|"
     r"parse[sd]?|match(?:es)?|detects?|alerts?|grep|search(?:es)?|looks? for|dataset|prompt|answer|model)\b"
 )
+TO_COME = re.compile(
+    r"(?i)\b(?:(?:is|are|was|were|be) (?:planned|scheduled for)|planned (?:\w+ )?(?:maintenance|outage|downtime|restart|reboot)|"
+    r"upcoming|tomorrow|next (?:week|month|\w{3,6}day)|will be|imagin(?:e|ing)|hypothetical\w*|what happens|happens to the|"
+    r"suppos(?:e|ing) (?:that|we|you|the|an?|one)|let's|(?:plan|going) to|in theory)\b|^\W{0,8}(?i:proposal|planned)\b"
+)
+"""A sentence of what is planned or imagined."""
 _BEHIND = re.compile(
     r"(?i)^[^.?!]{0,300}\?|\b(?:is|are|was|were|got) (?:(?:now|no longer|already|only) )?(?:\w+ )?"
     r"(?:gone|fixed|resolved|solved|expected|harmless|handled|retried|ignored|raised|shown|printed)\b|\bmeans\b|\bdisappear"

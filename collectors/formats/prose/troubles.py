@@ -1,11 +1,13 @@
-"""Whether a text as a whole may report a failure: it has a word of trouble, and is no program's source nor a change to one."""
+"""Whether a text as a whole may report a failure: a line of it does, and it is no program's source nor a change to one."""
 
 from __future__ import annotations
 
 import re
 
-from collectors.formats.prose.accounts import CHANGES
-from collectors.formats.prose.advice import is_of_tests
+from collectors.formats.job_log.statements import is_lesser
+from collectors.formats.prose.accounts import CHANGES, OURS, SENTENCES, is_prose
+from collectors.formats.prose.advice import changed_lines, is_of_tests
+from collectors.formats.prose.reports import TO_COME
 
 SOURCE_SHARE = 0.5  # of the lines that are not empty
 _SOURCE = re.compile(
@@ -14,19 +16,92 @@ _SOURCE = re.compile(
     r"|export \w+=|echo )"
 )
 _TROUBLE = re.compile(
-    r"(?i)fail|error|exception|fault|crash|\bh[au]ng|stuck|freez|frozen|lock(?:s|ed|up)?\b|kill|abort|\bdead|"
-    r"\bdie[sd]?\b|broke|cannot|can'?t\b|can not|unable|n't\b|"
-    r"not (?:\w+ )?(?:work|found|match|load|respond|\w+ed\b|show)|no (?:space|route|such|longer)|slow|\bwait|"
+    r"(?i)fail|error|exception|fault|crash|\bh[au]ng|stuck|freez|frozen|lock(?:s|ed|up)?\b|kill(?:s|ed|ing)|abort|\bdead|"
+    r"\bdie[sd]?\b|broke|cannot|can'?t\b|can not|unable|couldn'?t\b|"
+    r"(?:does|do|did|is|are|was|were|has|have|wo)n[o']?t (?:\w+ )?(?:be |been |being )?"
+    r"(?:work|start|run|connect|respond|match|load|show|find|found|see|detect|finish|recogni|available|progress|converge|reach|"
+    r"use|scale|able|initial|support|compat|seem|make|move|stop|\w+ed\b)|"
+    r"(?:is|are|was|were) not\b|not (?:\w+ )?(?:work|found|match|load|respond|\w+ed\b|show)|"
+    r"no (?:space|route|such|longer|module|CUDA|GPUs?|devices?|kernel)\b|slow|\bworse\b|\bwait|pending|unstable|unschedul|"
     r"delay|latency|regress|increas|drop|\blow(?:er)?\b|timed? ?out|lost|los(?:es|ing)\b|\bmiss(?:es|ed|ing)?\b|"
-    r"full\b|denied|refused|reject|exceed|insufficient|\boom|memory|corrupt|mismatch|wrong|incorrect|problem|"
-    r"issue|bug\b|invalid|unhealthy|unreach|nans?\b|\bstop|conflict|imbalanc|stale|pressure|evict|reboot|preempt|"
-    r"disabled|warn|trouble|错|失败|卡|慢|异常|不足|死|无法|不能|问题"
+    r"\bsig[a-z]{3,4}\b|full\b|denied|refused|reject|exceed|insufficient|\boom|memory|corrupt|mismatch|wrong|incorrect|problem|"
+    r"issue|bug\b|invalid|unhealthy|unreach|\bdown\b|nans?\b|\bstop|conflict|imbalanc|stale|pressure|evict|reboot|preempt|"
+    r"disabled|trouble|NCCL WARN|vendor err|duplicate|100 ?%|bottleneck|错|失败|卡|慢|异常|不足|死|无法|不能|问题|溢出"
+)
+_FAILURE = re.compile(
+    r"(?i)fail|error|exception|crash|\bh[au]ng|stuck|froze|dead ?lock|killed|abort|\bdied\b|timed out|\blost\b|cannot|unable|"
+    r"\boom|out of memory|\bnans?\b|slow|corrupt|mismatch|\bis down\b|not (?:found|respond|success|enabled)|exceeded|"
+    r"dropped|refused|\bsig(?:kill|segv|abrt|bus)|segmentation|错|失败|卡|异常|不足|无法|不能|溢出"
+)
+"""Of the words of trouble those that a document has of a failure alone."""
+_SETTING = re.compile(
+    r"""\s*(?:[-*+]\s+)?["']?"""
+    r"(?!(?i:[\w./-]{0,60}(?:error|failed|reason|message|msg|status|state|exit|code|cause|exception|signal|warning|result|event|phase|"
+    r"""type)["']?\s?[:=]))"""
+    r"""[\w./\[\]-]{1,60}["']?\s{0,40}(?:=|:=?)\s{0,8}"""
+    r"""(?:[|>\[{]?|["']?[\w.,/@:+${}\[\]-]{0,120}["']?,?\s{0,8}(?:\#.*)?)$"""
+)
+"""A key and a value of one word, of a file of settings; no key under which programs report."""
+_COMMAND = re.compile(
+    r"\s*(?:[$#>%] )?(?:(?:sudo|export|pip3?|conda|apt|apt-get|docker|podman|kubectl|helm|torchrun|python3?|srun|sbatch|salloc|"
+    r"git|cd|mkdir|wget|curl|ls|cat|echo|source|module|mpirun|deepspeed|accelerate|bash|sh|ray|vllm|make|cmake|set) [\w./\"'$-]"
+    r"(?!.{0,400}(?:: |rror|ailed))|[A-Z_]{3,40}=\S{1,80} )"
+)
+_OPTION = re.compile(r"\s*(?:[-*+] )?[`*]{0,3}--?[a-zA-Z][\w-]{0,60}(?:[`*= <\[:,]|$)")
+_MEANING = re.compile(
+    r"\s*(?:[-*•+] +|\d{1,2}[.)] +)[`*]{0,3}(?!\w*(?:rror|xception))[\w.-]{3,40}[`*]{0,3}[:：] +"
+    r"(?i:the|an?|if|when|how|whether|all|number|this|used?)\b"
+)
+"""An item of a list that says what a word means."""
+_SUPPOSED = re.compile(
+    r"(?i)\b(?:if|whenever|in case|unless|should|will|may|would|might|could(?!n)|e\.g|such as|for (?:example|instance)|your?|"
+    r"prevent\w*|avoid\w*|fix(?:es|ed)?)\b"
+)
+_SUPPOSED_OF_OURS = re.compile(
+    r"(?i)\b(?:would|might|e\.g|for (?:example|instance)|you (?:can|may)|prevent\w*|avoid\w*)\b"
+)
+_DIRECTED = re.compile(
+    r"(?i)\W{0,8}(?:use|set|make|check|ensure|run|install|try|add|enable|disable|note|see|please|increase|reduce|lower|allow|support|"
+    r"limit|monitor|consider|expose|require)\b"
+)
+"""A sentence that asks for a deed."""
+_WISH = re.compile(
+    r"(?i)\bwould be (?:very |really )?(?:great|nice|good|helpful|useful|cool|ideal)\b|\bplease (?:add|support|consider|expose)\b"
+    r"|\b(?:I|we)(?:'d| would) (?:suggest|propose|(?:like|love) (?:an?|the|it|if|to (?:see|have))\b)|\bfeature request\b|\bRFC\b"
 )
 
 
 def may_report(text: str) -> bool:
-    """Whether a text has a word of trouble, and does not mostly consist of source or describe a change."""
-    return _TROUBLE.search(text) is not None and not (CHANGES.search(text) or is_of_tests(text) or _is_source(text))
+    """Whether a line of a text may report a failure, and the text does not mostly consist of source or describe a change."""
+    return _reports(text) and not (CHANGES.search(text) or is_of_tests(text) or _is_source(text))
+
+
+def _reports(text: str) -> bool:
+    """Whether a program printed a word of trouble, or a sentence has one that wishes, plans and supposes nothing.
+
+    Settings, commands, options and what explains them have such words in every how-to.
+    """
+    changed, wishes = changed_lines(text), _WISH.search(text) is not None
+    by_us, by_document = (_TROUBLE, _SUPPOSED_OF_OURS), (_FAILURE, _SUPPOSED)
+    is_ours = OURS.search(text) is not None
+    for number, line in enumerate(text.splitlines(), 1):
+        if number in changed or not _TROUBLE.search(line):
+            continue
+        if any(each.match(line) for each in (_SETTING, _COMMAND, _OPTION, _MEANING)):
+            continue
+        if not is_prose(line):
+            if not is_lesser(line):
+                return True
+        elif not wishes and any(
+            _is_complaint(said, *(by_us if is_ours or number == 1 else by_document)) for said in SENTENCES.split(line)
+        ):
+            return True
+    return False
+
+
+def _is_complaint(said: str, words: re.Pattern[str], supposed: re.Pattern[str]) -> bool:
+    leaves_open = said.rstrip().endswith(("?", "？")) or _DIRECTED.match(said) or TO_COME.search(said)
+    return not leaves_open and words.search(said) is not None and not supposed.search(said)
 
 
 def _is_source(text: str) -> bool:

@@ -76,6 +76,44 @@ NOTICE = (
     "Dear users, the maintenance of the storage is planned for 3 December from 8 to 12. During this time the Lustre file system "
     "is not available and jobs will be held. No action is needed. Your operations team"
 )
+VALUES = """# values of the trainer's chart
+replicas: 4
+image:
+  repository: trainer
+  tag: "1.4"
+resources:
+  limits:
+    nvidia.com/gpu: 8
+    memory: 960Gi
+env:
+  - name: NCCL_IB_TIMEOUT
+    value: "22"
+  - name: TORCH_NCCL_ASYNC_ERROR_HANDLING
+    value: "1"
+livenessProbe:
+  failureThreshold: 12
+  timeoutSeconds: 4
+"""
+HOW_TO = """# Fine-tuning with FSDP
+
+```bash
+pip install -r requirements.txt
+export NCCL_DEBUG=INFO
+torchrun --nproc_per_node=8 train.py --config configs/large.yaml
+```
+
+- `--max_restarts`: how many times a failed worker is started again
+- `--timeout`: seconds until a collective is aborted
+- `--offload`: move parameters to the host memory
+
+Use gradient checkpointing when memory is short. The loader waits for all workers.
+"""
+WISHED = "It would be great to have a dashboard of the memory that each GPU has left, and of workers that were killed or hang."
+PLAN = "The maintenance of node 7 is planned for tomorrow. Its GPUs will be down, and jobs that run on it will be requeued."
+IMAGINED = (
+    "Imagine we lose a GPU in the middle of a run of two weeks. How long would it hang until the watchdog ends it, and would the "
+    "checkpoint of the last hour be lost?"
+)
 
 
 def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,6 +143,11 @@ def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, caps
         ("ticket.txt", PROGRAM),
         ("ticket.txt", CHANGE),
         ("ticket.txt", NOTICE),
+        ("ticket.txt", VALUES),
+        ("ticket.txt", HOW_TO),
+        ("ticket.txt", WISHED),
+        ("ticket.txt", PLAN),
+        ("ticket.txt", IMAGINED),
     ],
     ids=[
         "a document",
@@ -116,6 +159,11 @@ def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, caps
         "a program",
         "a change",
         "a notice",
+        "values of a chart",
+        "a how-to",
+        "a wish",
+        "a plan",
+        "an imagined failure",
     ],
 )
 def test_other_texts_have_none(tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
