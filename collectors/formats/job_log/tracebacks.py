@@ -61,7 +61,7 @@ LAST_LINES = (
     "BadZipFile: ", "ArrowInvalid: ",
     "error.Again: ", "NVMLError_", "socket.gaierror: ", "socket.timeout: ", "zlib.error: ", "cv2.error: ",
 )  # fmt: skip
-_EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\]|\(\w{1,60}\))?)(?:: ?(.*))?$")
+_EXCEPTION = re.compile(r"(?![A-Za-z]:[\\/])([A-Za-z_][\w.]{0,200}(?:\[[\w.]+\]|\(\w{1,60}\))?)(?:: ?(.*))?$")
 _NAMES = re.compile(
     r"(?:[\w.]+\.)?(?:_?[A-Z]\w*|\w*error|timeout)(?:\([\w.]+\))?$"
 )  # socket.error, RayTaskError(ValueError)
