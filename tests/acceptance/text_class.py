@@ -35,8 +35,8 @@ MEANS: Mapping[str, tuple[str, ...]] = {  # a labeller's word -> causes of a ver
     "gpu": ("machine",), "host": ("machine", "platform"), "platform": ("platform",), "configuration": ("code", "platform"),
     "memory": ("code", "platform"), "imbalance": ("code",), "outside": ("platform",),
 }  # fmt: skip
-THRESHOLD = 0.17
-FEWEST_KNOWN = 20  # terms of a text: a sentence is none
+THRESHOLD = 0.14
+FEWEST_KNOWN = 10  # terms of a text: a few words are none
 FEWEST_TEXTS = 4  # with a term
 MOST_TERMS = 6000
 CAUSE_STRENGTH, GATE_STRENGTH = 10.0, 5.0  # inverse, of the regularisation
@@ -105,7 +105,11 @@ def learned(excerpts: Sequence[Excerpt]) -> dict[str, Any]:
     rarity = np.log((1 + held.shape[0]) / (1 + np.asarray(held.sum(axis=0)).ravel())) + 1
     held = normalize(held.multiply(rarity).tocsr())
     decides = np.array([one.label is not None for one in excerpts])
-    causes = _model(held[decides], [one.label for one in excerpts if one.label], CAUSE_STRENGTH, None)
+    labels = [one.label for one in excerpts if one.label]
+    counts = Counter(labels)
+    # Weighed as people post them, the rare causes drown; weighed alike, they are guessed: half way.
+    weights = {name: (len(labels) / len(counts) / count) ** 0.5 for name, count in counts.items()}
+    causes = _model(held[decides], labels, CAUSE_STRENGTH, weights)
     gates = (
         _model(held, decides, GATE_STRENGTH, "balanced"),
         _model(held, [one.negative for one in excerpts], GATE_STRENGTH, "balanced"),
@@ -123,7 +127,7 @@ def learned(excerpts: Sequence[Excerpt]) -> dict[str, Any]:
     }
 
 
-def _model(held: Any, labels: Any, strength: float, weight: str | None) -> Any:
+def _model(held: Any, labels: Any, strength: float, weight: str | Mapping[str, float]) -> Any:
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(C=strength, max_iter=3000, class_weight=weight).fit(held, labels)
