@@ -104,6 +104,13 @@ ROWS: tuple[
     ),
     (("rror during GPU init",), r"amdgpu " + PCI + r": .{0,20}Fatal error during GPU init", of_gpu("gpu_lost")),
     (("lost from bus",), r"amdgpu " + PCI + r": .{0,20}device lost from bus", of_gpu("gpu_lost")),
+    (  # drivers/pci/pci.c: the device answers no read of its configuration
+        ("device inaccessible",),
+        r"(?:amdgpu|nvidia|nouveau|i915|xe|habanalabs) "
+        + PCI
+        + r": Unable to change power state from \w{2,7} to D0, device inaccessible",
+        of_gpu("gpu_lost"),
+    ),
     (("ASIC reset failed",), r"amdgpu " + PCI + r": .{0,20}ASIC reset failed", of_gpu("gpu_lost")),
     (
         ("page fault (",),
