@@ -27,6 +27,10 @@ def _ends() -> Iterator[FaultClass]:
     )
     for name, words, traits in ends:
         yield FaultClass(name, by, ("platform",), "none", words, advice=advice, traits=(*traits, "from_outside"))
+    yield FaultClass(
+        "interrupted", by, ("none",), "none", "a person stopped it", advice="who stopped it starts it again",
+        traits=("asked", "from_outside"),
+    )  # fmt: skip
     yield FaultClass("container_ended", by, ("platform",), "restart_job", "the platform ended its container",
         advice="the platform took its place: start it again; no machine of the job is at fault",
     )  # fmt: skip

@@ -263,7 +263,7 @@ def _scaled(entry: Culprit, total: float) -> Culprit:
 
 def _headline(decision: Correlation, lead: Candidate | None) -> tuple[str, str]:
     """Return the symptom and the cause of the leading root; without one, what the findings show of the job."""
-    crash = next((f for f in decision.findings if f.symptom == "crash" and f.suspects), None)
+    crash = next((f for f in decision.findings if f.symptom == "crash" and f.suspects and f.cause != "none"), None)
     if lead is not None:
         symptom = lead.finding.symptom
         return (symptom, lead.finding.cause)

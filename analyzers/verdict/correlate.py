@@ -25,6 +25,7 @@ MOST_NOT_EXCLUDED = 8
 FROZEN, FROZEN_ALONE = 0.8, 0.9
 """So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
 SKEW_SECONDS = 1.0  # by which clocks differ
+SEVERE = 0.9  # so sure a device's own failure leads before an error of no known process
 EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
 
 
@@ -101,9 +102,21 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
         _ended_from_outside(decision, asked, topology)
     if not decision.roots and not _running(ordered):
         decision.roots = [root for finding in last for root in split(finding)]
+    decision.roots = _severe_first(decision.roots)
     for finding in ordered:
         decision.rejected.extend(finding.rejected)
     return decision
+
+
+def _severe_first(roots: list[Candidate]) -> list[Candidate]:
+    """Put errors of which no line shows the process behind a device that is known to have failed."""
+    severe = any(one.finding.family == "hardware" and one.suspects[0].strength >= SEVERE for one in roots)
+    return sorted(roots, key=_is_of_nobody) if severe else roots
+
+
+def _is_of_nobody(root: Candidate) -> bool:
+    placed = root.ranks or any(suspect.node or suspect.device for suspect in root.suspects)
+    return not placed and root.finding.family == "log" and root.finding.cause != "machine"
 
 
 def _order(finding: Finding) -> tuple[int, str, float, str, list[int]]:
@@ -130,6 +143,10 @@ def _ended_from_outside(decision: Correlation, asked: Iterable[Finding], topolog
         if finding.symptom == "hang":  # it stood still before: who ended it did not hold it up
             why = finding.suspects[0].why
             decision.excused += [Excused(one, "unknown", finding.fault_class, why) for one in split(finding)]
+        elif finding.cause == "none":
+            decision.excused += [
+                Excused(one, "none", finding.fault_class, one.suspects[0].why) for one in split(finding)
+            ]
         else:
             _admit(decision, finding, topology)
 

@@ -131,7 +131,7 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
             return (Headline("Healthy:", verdict.first_symptom.text, "", ""),)
         if verdict.symptom == "healthy":
             return (Headline("Healthy:", "the job is running, and no rank waits longer than usual", "", ""),)
-        if verdict.symptom == "unknown" and verdict.action.why:
+        if (verdict.symptom == "unknown" or verdict.cause == "none") and verdict.action.why:
             return (Headline(f"{verdict.action.why[:1].upper()}{verdict.action.why[1:]}", "", "", ""),)
         return (Headline("No culprit:", "the evidence accuses no rank and no node", "", ""),)
     roots = dict.fromkeys(culprit.root for culprit in verdict.culprits)

@@ -142,11 +142,13 @@ def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
         return
     ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")
     how = outside.how_ended(ended)
-    if asked and (stood := outside.standstill(window, asked)) is not None:
+    if (asked or _interrupted(ended)) and (stood := outside.standstill(window, asked or ended)) is not None:
         yield _stood(scene, ended, stood)
     elif scene.events("time_limit"):
         yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
-    elif scene.events("shutdown", "cancelled") or _all_terminated(scene) or _interrupted(ended):
+    elif _interrupted(ended) and not asked:
+        yield replace(_outside(scene, ended, "interrupted", 0.7, outside.BY_KEY), cause="none")
+    elif scene.events("shutdown", "cancelled") or _all_terminated(scene):
         yield _outside(scene, ended, "terminated", 0.7, f"the job was {how} and no process failed by itself")
     elif (steps := scene.events("step_ended")) and not scene.failures and not scene.heard:
         shown = tuple(evidence_of(event) for event in steps[:3])

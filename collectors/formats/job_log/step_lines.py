@@ -57,6 +57,10 @@ _MMENGINE = re.compile(
     r"|Iter(?:\(train\))? +\[ *(?P<step>\d{1,18})/ ?\d{1,18}\])\s"
 )
 _MMENGINE_FIELD = re.compile(r"(?<![\w./-])(loss|grad_norm|time): " + _NUMBER)
+_KERAS = re.compile(  # its bar, drawn or not; the count begins again with every epoch
+    r"\b\d{1,12}/\d{1,12} (?:\[[=>. ]{3,120}\] |[^\w\s/]{3,240} )?(?:- )?(?:ETA: )?[\d:]{1,9}[mu]?s?"
+    r"(?: \d{1,9}[mu]?s/(?:step|sample|epoch))?(?: - [a-z]\w{0,40}: [\d.eE+-]{1,24}){0,8}? - loss: " + _NUMBER
+)
 _WHOLE_NUMBER = re.compile(_NUMBER + r"$")
 _PLAIN = re.compile(r"\b(?:global[_ ]?)?(?:steps?|iter|iteration)\b\]?[ :=]*\[?(\d{1,18}+)(?!\d|\.\d|%)", re.IGNORECASE)
 _PLAIN_FIELD = re.compile(
@@ -71,14 +75,14 @@ _DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
-WORDS = ("step", "iter", "Step", "Iter", "'loss'", "Epoch [", "Epoch(t")
+WORDS = ("step", "iter", "Step", "Iter", "'loss'", "Epoch [", "Epoch(t", "ETA: ", "s - loss: ")
 
 
 def may_report(text: str) -> bool:
     """Whether a line can report a step, quickly: nearly all lines of a log cannot."""
     return (  # WORDS, unrolled
         "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
-        or "Epoch [" in text or "Epoch(t" in text
+        or "Epoch [" in text or "Epoch(t" in text or "ETA: " in text or "s - loss: " in text
     )  # fmt: skip
 
 
@@ -87,7 +91,7 @@ def read_step(line: Line, before: str = "") -> Step | None:
     text = line.text
     if not may_report(text):
         return None
-    for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _post_training, _plain):
+    for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _keras, _post_training, _plain):
         if (found := read(text)) is not None:
             return _dated(found, line)
     found = _transformers(text, before)
@@ -229,6 +233,11 @@ def _mmengine(text: str) -> Step | None:
     given = {field[1]: _number(field[2]) for field in _MMENGINE_FIELD.finditer(text, found.end())}
     names = {"loss": "loss", "grad_norm": "gradient_norm", "time": "seconds"}
     return _step("mmengine", number, {names[name]: value for name, value in given.items()}) if "loss" in given else None
+
+
+def _keras(text: str) -> Step | None:
+    found = _KERAS.search(text) if "loss: " in text else None
+    return None if found is None else _step("keras", NO_NUMBER, {"loss": _number(found[1])})
 
 
 def _plain(text: str) -> Step | None:

@@ -32,8 +32,10 @@ class StepRuns:
         self._newest: OrderedDict[int, Line] = OrderedDict()  # step → the line that reports it first
 
     def take(self, step: int, line: Line) -> None:
-        """Take a step and the line that reports it."""
+        """Take a step and the line that reports it; one without a number comes after those before it."""
         run = self._runs.get(line.stream)
+        if step < 0:
+            step = run.step + 1 if run is not None else 0
         if (run is None and len(self._runs) < MAX_RUNS) or (run is not None and 0 <= step < run.step):
             run = self._runs[line.stream] = _Run(line, anew=run is not None)
         if run is not None and step > run.step:

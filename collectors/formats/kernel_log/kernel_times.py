@@ -43,9 +43,14 @@ _TAG = r"(?P<host>[\w.:-]{1,255})\s+(?P<tag>[^\s:\[]{1,64})(?:\[(?P<pid>\d{1,10}
 
 KMSG = re.compile(r"\d{1,5},\d{1,20},(\d{1,18}),[^;]{0,64};")
 DMESG = re.compile(r"\[\s*(\d{1,10}\.\d{6})\]" + _CALLER + " ?")
+SHORT_DMESG = re.compile(  # cut to fewer decimals: before a driver's own words alone
+    r"\[\s{0,8}(\d{1,10}(?:\.\d{1,5})?)\] {1,2}(?=NVRM: |nvidia[-_\w]{0,20}[:@ ]|\w[\w-]{1,20} [0-9a-f]{4}:[0-9a-f]{2}:)"
+)
 RELAYED = re.compile(r"(?:(?:stdout|stderr) [FP] )?" + DMESG.pattern)  # what a container printed of the kernel's lines
 DMESG_WALL = re.compile(rf"\[(?:\w{{3}}) ({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d) (\d{{4}})\]" + _CALLER + " ?")
-DMESG_HUMAN = re.compile(rf"\[(?:{_MONTH}\s?\d{{1,2}} \d\d:\d\d|\s*\+\d+\.\d{{6}})\] ?")
+DMESG_HUMAN = re.compile(
+    rf"\[(?:(?:[A-Z]\w{{2}} )?{_MONTH}\s{{0,2}}\d{{1,2}} \d\d:\d\d(?::\d\d)?|\s*\+\d+\.\d{{6}})\] ?"
+)
 # dmesg -x; Talos writes the machine's address before and a colon after the stamp.
 DECODED = re.compile(
     r"(?:(?P<host>[\w.-]{1,253}): )?(?:kern|user|daemon|syslog)\s{0,8}:\s{0,8}\w{1,8}\s{0,8}:\s{1,8}(?=\[|\d{4}-\d\d-\d\d[T ])"
@@ -140,7 +145,7 @@ def _kmsg(line: str) -> KernelLine | None:
 
 
 def _dmesg(line: str) -> KernelLine | None:
-    if found := DMESG.match(line):
+    if found := DMESG.match(line) or SHORT_DMESG.match(line):
         text, seconds = line[found.end() :], float(found[1])
         tagged = MONOTONIC_HOST.match(text)  # journalctl -o short-monotonic: "[12.345678] host kernel: text"
         if tagged and tagged["tag"] == KERNEL:

@@ -32,7 +32,9 @@ _OURS = re.compile(
     r"|^\s{0,8}(?:[-*•>] )?(?:It|Training|Fine-?tuning|Inference|"
     r"(?:The|This) (?:job|run|training|script|program|process|server|engine)) "
     r"(?:then |always |still |now |just )?(?:crashes|crashed|fails|failed|dies|died|stops|stopped|exits|exited|aborts|aborted)\b"
-    r"|(?i:^\W{0,8}(?:observed|actual|current) behaviou?r\W))"
+    r"|(?i:^\W{0,8}(?:observed|actual|current) behaviou?r\W)"
+    r"|^\s{0,8}(?:[-*•] )?(?:[Tt]he )?(?:[Kk]ernel(?: log)?|dmesg|[Jj]ournal|[Ss]yslog)(?: of [\w.-]{1,64})? "
+    r"(?:then |now |also )?(?:says|shows|showed|reports|reported|logs|logged|prints|printed)\b)"
 )
 _HAPPENED = re.compile(
     r"(?i)\b(?:after (?:about |some |a |an |the |only |~)?(?:few |couple of )?"

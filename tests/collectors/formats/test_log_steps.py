@@ -152,6 +152,22 @@ def test_a_loss_that_the_trainer_filtered_is_nan() -> None:
     assert numbers_in(judged.first_symptom.text) == [2, 0]
 
 
+def test_keras_counts_anew_in_every_epoch() -> None:
+    """Each of its bars with a loss is a later report; a validation's loss is none of training."""
+    bars = (
+        " 120/938 [==>...........] - ETA: 12s - loss: 0.4213 - accuracy: 0.87\n"
+        " 938/938 [==============] - 14s 15ms/step - loss: 0.2213 - accuracy: 0.93 - val_loss: 0.5\n"
+        "  10/938 ━━━━━━━━━━━━━━━━ 9s 11ms/step - accuracy: 0.94 - loss: 0.1913\n"
+        "938/938 - 14s - loss: nan - accuracy: 0.1\n"
+        " 313/313 [==============] - 1s 2ms/step\n"
+    )
+    (found,) = steps(read(bars))
+
+    assert found.told_by == "keras"
+    assert column(found, "loss")[:3] == [0.4213, 0.2213, 0.1913]
+    assert column(found, "nan") == [0, 0, 0, 1]
+
+
 @pytest.mark.parametrize("tag", ["[eval]", "eval", "| val |", "(validation)", "test"])
 def test_a_step_of_an_evaluation_is_none_of_training(tag: str) -> None:
     """The word for the mode may stand between the step and its loss."""
