@@ -24,7 +24,7 @@ from collectors.records.collectives import (
     Ring,
     Steps,
 )
-from collectors.records.events import ACCOUNT, OF_SERVICES, WHOLE_TEXT, KernelEvent, LogEvent
+from collectors.records.events import ACCOUNT, OF_SERVICES, UNIT_STARTED, WHOLE_TEXT, KernelEvent, LogEvent
 from collectors.records.flight_recorder import (
     FLIGHT_RECORDER_COLUMNS,
     PG_STATUS_COLUMNS,
@@ -91,6 +91,7 @@ __all__ = [
     "STEP_COLUMNS",
     "STRAGGLER_COLUMNS",
     "TIMING_COLUMNS",
+    "UNIT_STARTED",
     "WHOLE_TEXT",
     "AnyRecord",
     "CollectiveTimings",

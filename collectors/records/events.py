@@ -38,6 +38,8 @@ ACCOUNT = "account"
 """The event of an error that a person reports, and no line of a program shows."""
 WHOLE_TEXT = "whole_text"
 """The event that holds a text of which no rule uses a line, in its ``message``."""
+UNIT_STARTED = "unit_started"
+"""The event of a daemon that systemd started after its end."""
 
 
 class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
@@ -50,6 +52,7 @@ class LogEvent(Record, frozen=True, kw_only=True, tag="log_event"):
     #   collective_mismatch    `ranks` call `operation` at `sequence`, where others call another: one event an operation
     # Of the network: network_error  the card or port `device` of this node reports `code`; `peer`: it only lost that one
     # Of no program: account  a person reports the error `code`, in a text of which no line shows one
+    # Of systemd: unit_started  the daemon `operation` runs again; what it said of an end before is left out
     # Of no line: whole_text  a text of which no rule uses a line, in `message`
     # Of a pod: pod_waits  it has no place (or its container cannot be made: `operation` "start"); pod_started  it has now
     text: Text = ""

@@ -147,13 +147,15 @@ def _may_have_words(verdict: Verdict) -> bool:
 def _judged_by_words(
     records: Sequence[Record], paths: Sequence[Path], knowledge: Knowledge, speech: Speech
 ) -> tuple[Verdict, Window, Topology] | None:
-    from collectors.records import LogEvent, Unread
+    from collectors.records import UNIT_STARTED, LogEvent, Unread
     from service.cli.whole_text import whole_text
 
     source = PASTED if any(path.name == PASTED for path in paths) else str(paths[0])
     text = whole_text(paths, source)
     if text is None or not all(isinstance(record, LogEvent | Unread) for record in records):
         return None
+    if any(isinstance(record, LogEvent) and record.event == UNIT_STARTED for record in records):
+        return None  # what it says has passed
     found = _verdict([*(record for record in records if isinstance(record, LogEvent)), text], knowledge)
     verdict = found[0]
     for failed in (one.what for one in verdict.missing if one.what.startswith(FAILED_ON_WORDS)):

@@ -8,7 +8,7 @@ from collectors.formats.job_log.attempts import ENDS, FATAL, OUTLIVED
 from collectors.formats.job_log.shapes import identity
 from collectors.formats.job_log.statements import STATED, listed
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
-from collectors.records import LogEvent
+from collectors.records import UNIT_STARTED, LogEvent
 
 MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits
 
@@ -38,11 +38,27 @@ class FoundEvents:
 
     def stayed(self, runs: StepRuns, own_rank: int | None) -> list[tuple[str, LogEvent]]:
         """Return the events that no list holds and the job's steps did not outlive. ``own_rank``: which the file is of."""
-        lists = listed(self)
+        lists, again = listed(self), self._up_again()
         return [
             (name, event)
             for name, event in self.of_streams
-            if int(event.source) not in lists and not self._has_passed(name, event, runs, own_rank)
+            if int(event.source) not in lists | again and not self._has_passed(name, event, runs, own_rank)
+        ]
+
+    def _up_again(self) -> set[int]:
+        """Return the lines of daemons that systemd started after the newest line that says it, and of starts that none needed."""
+        starts = {int(each.source): each.operation for each in self if each.event == UNIT_STARTED}
+        ended = {
+            int(event.source): min(after)
+            for name, event in self.of_streams
+            if starts and (after := self._starts_after(self._seen[identity(name, event)], event, starts))
+        }
+        return set(ended) | (set(starts) - set(ended.values()))
+
+    @staticmethod
+    def _starts_after(since: int, event: LogEvent, starts: dict[int, str | None]) -> list[int]:
+        return [
+            at for at, unit in starts.items() if at > since and event.text.startswith((f"{unit}.service", f"{unit}: "))
         ]
 
     def _has_passed(self, name: str, event: LogEvent, runs: StepRuns, own_rank: int | None) -> bool:

@@ -174,6 +174,18 @@ def test_other_texts_have_none(tmp_path: Path, name: str, text: str, capsys: pyt
     assert capsys.readouterr().out == ""
 
 
+def test_words_say_nothing_of_a_daemon_that_runs_again(tmp_path: Path) -> None:
+    """What its lines complain of has passed."""
+    lines = (
+        "Nov 05 10:11:12 gpu-17 systemd[1]: slurmd.service: Main process exited, code=killed, status=9/KILL\n"
+        "Nov 05 10:11:12 gpu-17 systemd[1]: slurmd.service: Failed with result 'signal'.\n"
+        "Nov 05 10:11:17 gpu-17 systemd[1]: Started slurmd.service - Slurm node daemon.\n"
+    )
+    (tmp_path / "ticket.txt").write_text(lines, encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path / "ticket.txt"), "--quiet"]) == 3
+
+
 def test_a_text_beside_other_files_is_not_judged_by_its_words(tmp_path: Path) -> None:
     """The others may say what it was."""
     for name in ("ticket.txt", "notes.txt"):

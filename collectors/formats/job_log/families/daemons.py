@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from collectors.formats.job_log.shapes import Block, shape
+from collectors.records import UNIT_STARTED
 
 PROGRAMS = re.compile(
     r"slurm(?:d|ctld|dbd|stepd|restd)|munged?|kubelet|containerd|dockerd|crio|nvidia-[\w-]{3,40}|nv-(?:fabricmanager|hostengine)|"
@@ -20,10 +21,33 @@ UNITS = (
     r"(?:slurm(?:d|ctld|dbd)|munge|kubelet|containerd|docker|crio|nvidia-(?!fabricmanager)[\w-]{3,40}|dcgm[\w-]{0,20}|openibd|opensm|"
     r"lnet|lustre[\w-]{0,12}|beegfs-\w{3,12}|gpfs|mmfs\w{0,10}|ceph[\w@.-]{0,20}|rdma[\w-]{0,20}|srp_daemon|nvsm[\w-]{0,12})"
 )
-UNIT = re.compile(r"\b" + UNITS + r"\.service\b")
+UNIT = re.compile(
+    r"\b" + UNITS + r"\.service\b|\bStarted (?:[\w-]{1,40}\.service|NVIDIA|Slurm|MUNGE|kubelet|containerd|Docker)\b"
+)
+_STARTED = (  # the unit, and what its file calls it
+    ("slurmd", "Slurm node daemon"),
+    ("slurmctld", "Slurm controller daemon"),
+    ("slurmdbd", "Slurm DBD accounting daemon"),
+    ("munge", "MUNGE authentication service"),
+    ("kubelet", "kubelet: The Kubernetes Node Agent"),
+    ("containerd", "containerd container runtime"),
+    ("docker", "Docker Application Container Engine"),
+    ("nvidia-fabricmanager", "NVIDIA fabric manager service"),
+    ("nvidia-dcgm", "NVIDIA DCGM service"),
+    ("nvidia-persistenced", "NVIDIA Persistence Daemon"),
+)
 _BY = r"^(?:(?:" + PROGRAMS.pattern + r")(?:\[\d{1,10}\])?: )"
 
 SHAPES = (
+    *(
+        shape(
+            "Started ",
+            rf"^(?:systemd(?:\[\d{{1,9}}\])?: )?Started (?P<message>{unit}\.service(?: - .{{1,80}})?|(?i:{name}))\.?\s*$",
+            UNIT_STARTED,
+            operation=unit,
+        )
+        for unit, name in _STARTED
+    ),
     shape(" fatal: ", _BY + r"{1,2}(?:\[[^\]]{1,40}\] )?fatal: (?P<message>.{1,300})", "evicted", operation="daemon"),
     shape(
         ": fatal: ",
