@@ -35,11 +35,11 @@ MEANS: Mapping[str, tuple[str, ...]] = {  # a labeller's word -> causes of a ver
     "gpu": ("machine",), "host": ("machine", "platform"), "platform": ("platform",), "configuration": ("code", "platform"),
     "memory": ("code", "platform"), "imbalance": ("code",), "outside": ("platform",),
 }  # fmt: skip
-THRESHOLD = 0.14
+THRESHOLD = 0.15
 FEWEST_KNOWN = 10  # terms of a text: a few words are none
-FEWEST_TEXTS = 4  # with a term
-MOST_TERMS = 6000
-CAUSE_STRENGTH, GATE_STRENGTH = 10.0, 5.0  # inverse, of the regularisation
+FEWEST_TEXTS = 3  # with a term
+MOST_TERMS = 12_000
+CAUSE_STRENGTH, GATE_STRENGTH = 10.0, 3.0  # inverse, of the regularisation
 MISSING = "the lines that the programs printed: the job's log, the kernel log, stacks or dumps"
 
 
