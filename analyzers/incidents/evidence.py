@@ -28,6 +28,7 @@ from collectors.records import (
     Members,
     Placement,
     ProcessState,
+    Profile,
     RasCommunicator,
     RasPeerDead,
     Record,
@@ -51,7 +52,7 @@ CONTINUED = "continued"
 # The newest of each key: two rounds bring two stacks of a process each, and one more shows the time before.
 # States are read every ten seconds, and those of a late node are compared with what the others showed then.
 _MOST: dict[type[Record], int] = {
-    Placement: 1, Device: 1, ProcessState: 6, StackDump: 5, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
+    Placement: 1, Device: 1, ProcessState: 6, StackDump: 5, Profile: 6, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
     DeviceState: 4, RasCommunicator: 2, RasPeerDead: 8, Coverage: 1, CommandResult: 16, KernelEvent: 200, LogEvent: 200,
     Unread: 50, RoleState: 1, Samples: 6,
 }  # fmt: skip
@@ -64,7 +65,7 @@ ROLE_SPANS = 20
 OF_HARDWARE = frozenset({"gpu", "dcgm", "nvlink", "infiniband"})
 """Scopes of samples by which GPUs and ports are compared with their peers; the other samples have a window of their own."""
 EVENTS = (KernelEvent, DeviceState, LogEvent)
-OF_A_RUN = (LogEvent, ProcessState, Steps, StackDump, FlightRecorderDump, Ring, CollectiveTimings)
+OF_A_RUN = (LogEvent, ProcessState, Steps, StackDump, Profile, FlightRecorderDump, Ring, CollectiveTimings)
 CONTEXT = (Placement, Device)  # sent once and then valid: an incident keeps those from before its records begin
 
 _Key = tuple[type[Record], object]
@@ -315,7 +316,7 @@ def _whose(record: Record) -> object:
         case ProcessState():
             # The states before and after a kill for memory are needed to recognise it: some of each count are kept.
             return (record.pid, record.state in ENDED, record.oom_kills_total)
-        case StackDump() | Ring():
+        case StackDump() | Profile() | Ring():
             return record.pid if record.pid is not None else (record.job, record.role, record.rank)
         case FlightRecorderDump() | Steps():
             return (record.job, record.attempt, record.role, record.rank, record.source if record.rank is None else "")

@@ -40,6 +40,7 @@ from collectors.records import (
     FlightRecorderDump,
     Placement,
     ProcessState,
+    Profile,
     Record,
     Ring,
     RoleState,
@@ -51,7 +52,7 @@ from collectors.records.identity import PLACED, places, size_of
 HELD_SECONDS = 90.0  # placements come every minute, states of processes every ten seconds
 LONE_SECONDS = 900.0  # for which fewer than half as many nodes do not take the place of those that a job has lost
 MOST_CLAIMANTS = 1 << 15  # nodes of one job
-LIVING = (ProcessState, Ring, StackDump, FlightRecorderDump, Steps, CollectiveTimings)
+LIVING = (ProcessState, Ring, StackDump, Profile, FlightRecorderDump, Steps, CollectiveTimings)
 ENDED = frozenset("XZ")
 NO_NODES: frozenset[str] = frozenset()
 

@@ -98,7 +98,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     incident: str
     nodes: tuple[str, ...]
-    verb: str  # stacks recorders read
+    verb: str  # stacks recorders profile read
     arguments: dict[str, str] = {}
     seconds: float = 30.0
 

@@ -17,7 +17,7 @@ LATE_ANSWER_SECONDS = 12.0  # where more than half of the answers are missing: t
 ASKED: tuple[tuple[str, dict[str, str]], ...] = (("stacks", {}), ("recorders", {}), ("read", {"collector": "steps"}))
 SLOW_ROUNDS_AFTER_SECONDS = (0.0, 10.0, 20.0, 30.0, 40.0, 180.0)
 """Of a slow job: five looks ten seconds apart, which a vote over stacks takes, and one more for what is read by the minute."""
-ASKED_OF_A_SLOW_JOB = tuple(one for one in ASKED if one[0] != "recorders")  # it runs: their dumps show no wait
+ASKED_OF_A_SLOW_JOB = (*(one for one in ASKED if one[0] != "recorders"), ("profile", {}))  # it runs: dumps show no wait
 
 
 def looks_before_abstaining(incident: Incident) -> int:

@@ -1,6 +1,6 @@
 """Commands of the service: a closed set of verbs, each with an expiry, and none that the node denies.
 
-    stacks, recorders          the collectors that answer the verb run at once, with the command's arguments
+    stacks, recorders, profile    the collectors that answer the verb run at once, with the command's arguments
     read {collector}           an ordinary run now
     rate {collector, every_seconds, for_seconds ≤ 600}    run at another rate for a while
 
@@ -32,7 +32,7 @@ from collectors.records import CommandResult, block
 
 POLL_SECONDS = 25
 LEAST_POLL_SECONDS = 0.5
-ASKED_VERBS = frozenset({"stacks", "recorders"})
+ASKED_VERBS = frozenset({"stacks", "recorders", "profile"})
 VERBS = ASKED_VERBS | {"read", "rate"}
 RATE_MOST_SECONDS = 600.0
 RATE_LEAST_EVERY_SECONDS = 0.1

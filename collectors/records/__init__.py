@@ -33,7 +33,17 @@ from collectors.records.flight_recorder import (
     Group,
 )
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
-from collectors.records.processes import Frame, Hop, Placement, ProcessState, SocketWait, StackDump, Thread
+from collectors.records.processes import (
+    Frame,
+    Hop,
+    Placement,
+    ProcessState,
+    Profile,
+    SocketWait,
+    StackDump,
+    StackShare,
+    Thread,
+)
 from collectors.records.record import (
     ARRAY_CODES,
     DIRECTORY,
@@ -53,6 +63,7 @@ from collectors.records.straggler_reports import STRAGGLER_COLUMNS, StragglerRep
 AnyRecord = (
     FlightRecorderDump
     | StackDump
+    | Profile
     | ProcessState
     | KernelEvent
     | LogEvent
@@ -112,6 +123,7 @@ __all__ = [
     "Outcome",
     "Placement",
     "ProcessState",
+    "Profile",
     "RasCommunicator",
     "RasPeerDead",
     "RasRank",
@@ -122,6 +134,7 @@ __all__ = [
     "Samples",
     "SocketWait",
     "StackDump",
+    "StackShare",
     "Steps",
     "StragglerReports",
     "Thread",

@@ -69,6 +69,25 @@ class StackDump(Record, frozen=True, kw_only=True, tag="stacks"):
     threads: Annotated[tuple[Thread, ...], FEW] = ()
 
 
+class StackShare(msgspec.Struct, frozen=True, kw_only=True):
+    """One stack, innermost frame first, and in how many samples the thread had it."""
+
+    frames: Annotated[tuple[Frame, ...], FEW] = ()
+    samples: Integer = 0
+
+
+class Profile(Record, frozen=True, kw_only=True, tag="profile"):
+    """Where the main thread of a process spends its time: its stack at random instants until ``at``, by a sampling profiler.
+
+    ``samples``: of all stacks together, those that are too rare to be listed included.
+    """
+
+    pid: Integer | None = None
+    seconds: Real = 0.0  # over which it was sampled
+    samples: Integer = 0
+    stacks: Annotated[tuple[StackShare, ...], FEW] = ()
+
+
 class ProcessState(Record, frozen=True, kw_only=True, tag="process"):
     """One row of a process table. ``state`` is ps's letter: R, S, D, T, t, Z, X, I."""
 

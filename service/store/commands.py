@@ -21,7 +21,7 @@ from service.store.database import Database
 from service.store.models import Command
 from service.store.schema import clean
 
-VERBS = ("stacks", "recorders", "read", "rate")
+VERBS = ("stacks", "recorders", "profile", "read", "rate")
 # Past its expiry a taken command's result is waited for so long: py-spy on 8 processes takes a while.
 RESULT_SECONDS = 120.0
 

@@ -85,6 +85,7 @@ def _live() -> dict[str, Parser]:
         "ras": lambda parse: lambda data: parse(data, "ras", 1.0),
         "recorder": lambda parse: lambda data: parse(data, "recorder", 0, 1.0),
         "stacks": lambda parse: lambda data: parse(data, "stacks"),
+        "profile": lambda parse: lambda data: parse(data, "profile", 7),
         "inspector": lambda parse: lambda data: parse(data, 250),
         "inspector_series": lambda parse: lambda data: parse(data, 100_000),
         "ring": lambda parse: lambda data: parse(data, None, 0, 0),

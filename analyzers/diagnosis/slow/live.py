@@ -7,8 +7,9 @@
     reported             a detector in rank 0's log names one, and what its own node reads agrees (``live_reports``)
     not decided          all else
 
-Where ranks train in step, the steps of all become longer alike: they name no rank. What each takes without its waits does, and
-only the probe knows it. Stacks are shown as a hint, because they do not show what was before. None of it takes a machine out.
+Where ranks train in step, the steps of all become longer alike: they name no rank. What each takes without its waits does: the
+probe knows it, or samples of their stacks. Single stacks are a hint, because they do not show what was before. None of it takes
+a machine out.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 
 from analyzers.diagnosis.slow import live_reports
 from analyzers.diagnosis.slow.claim import FEWEST_PEERS, finding
+from analyzers.diagnosis.slow.where import where_it_is
 from analyzers.diagnosis.stacks.stacks import VOTING_ROUNDS, fail_slow
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
@@ -31,6 +34,7 @@ from analyzers.model.window import Window
 from collectors.records import StackDump
 
 SURE, LIKELY = 0.8, 0.6
+MOST_SURE = 0.9  # by several readings that agree
 NETWORK: Cause = "network"
 UNKNOWN: Cause = "unknown"
 AT_ONCE_SECONDS = 2.5  # stacks of one look: an answer holds two, three seconds apart
@@ -38,7 +42,8 @@ MOST_OF_RANKS = 0.75  # that a look must show
 FEWEST_HINTS = 3  # looks in which one rank alone kept the others waiting
 NOT_DECIDED = (
     "who is not decided: where ranks train in step, all their steps become longer alike. What each rank takes for its own work "
-    "would decide: the probe in each rank (docs/probe.md), or a trace of torch.profiler of each (docs/formats.md)"
+    "would decide: py-spy beside each agent for some minutes before and since, the probe in each rank (docs/probe.md), or a trace "
+    "of torch.profiler of each (docs/formats.md)"
 )
 BETWEEN = (
     "which link or switch is slow: no rank takes longer for its own work, and nothing that was read here compares what is "
@@ -61,6 +66,7 @@ WORDS = {
     "throttled": "was held back by the limit of its control group for {since} of the time, {before} before",
     "cpu": "spends {since} of processor time a step, {before} before",
     "own": "takes {since} of each step for its own work, {before} before, without its waits for others",
+    "sampled": "takes {since} of each step outside communication, {before} before, by samples of its stack",
     "stolen": "lost {since} processors to others on its host, {before} before",
     "waiting_cpu": "had tasks that waited for a processor for {since} of the time, {before} before",
     "waiting_io": "had tasks that waited for a disk for {since} of the time, {before} before",
@@ -74,7 +80,8 @@ STRENGTHS = {"stopped": SURE, "throttled": SURE, "gpu_slowed": SURE, "own": SURE
 def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what is claimed of a slowdown that lasts."""
     shown = (Evidence(text=_in_words(slow), source="steps", at=slow.since),)
-    hints = tuple(_hints(slow, window, topology, window.once(FrameRules.of, knowledge)))
+    rules = window.once(FrameRules.of, knowledge)
+    hints = tuple(_hints(slow, window, topology, rules))
     apart = [*_apart(slow, topology)]
     beside = (*shown, *(Evidence(text=_of_all(one)) for one in slow.measures if _shows_something(one)), *hints)
     beside += live_reports.shown(slow.reported)
@@ -82,7 +89,13 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
         network = all(measure.name == "round_trip" for measure, _ in apart)
         fault_class, cause, missing = ("slow_path", NETWORK, LINKS) if network else ("slow_rank", UNKNOWN, BESIDE)
         made = finding(
-            fault_class, "slow", cause, _suspect(apart), evidence=beside, onset=slow.since, missing=(missing,)
+            fault_class,
+            "slow",
+            cause,
+            _suspect(apart, window, rules, slow.since),
+            evidence=beside,
+            onset=slow.since,
+            missing=(missing,),
         )
         yield replace(made, first_symptom=shown[0], scope=frozenset(topology.ranks))
     elif apart:
@@ -92,7 +105,7 @@ def live_claims(slow: SlowLook, window: Window, topology: Topology, knowledge: K
         )
     elif slow.code is not None:
         yield _of_code(slow, slow.code, beside)
-    elif any(one.name in {"cpu", "own"} and one.risen == one.read >= FEWEST_PEERS for one in slow.measures):
+    elif any(one.name in {"cpu", "own", "sampled"} and one.risen == one.read >= FEWEST_PEERS for one in slow.measures):
         alone = len(set(topology.nodes.values())) < 2
         fault_class, missing = ("slower", ONE_MACHINE) if alone else ("slow_together", ALIKE)
         yield finding(fault_class, "slow", "unknown", evidence=beside, onset=slow.since, missing=(missing,))
@@ -133,10 +146,11 @@ def _of_code(slow: SlowLook, code: OtherCode, beside: tuple[Evidence, ...]) -> F
 def _apart(slow: SlowLook, topology: Topology) -> Iterator[tuple[Measure, Apart]]:
     """Yield who stands apart, ranks before nodes.
 
-    Where own times are known, a rank whose processor works more while its own time is as before works in its waits.
+    Where own times are known, a rank whose processor works more while its own time is as before works in its waits, and
+    samples of stacks show nothing beside.
     """
     own = next((one for one in slow.measures if one.name == "own" and _is_known(one, topology)), None)
-    kept = [one for one in slow.measures if one.name != "cpu" or own is None]
+    kept = [one for one in slow.measures if one.name not in {"cpu", "sampled"} or own is None]
     found = [(measure, one) for measure in kept for one in measure.apart]
     yield from sorted(found, key=lambda item: not item[1].ranks)
 
@@ -174,12 +188,16 @@ def _in_words(slow: SlowLook) -> str:
     return f"a step takes {slow.seconds:.3g} s {began}, {longer}"
 
 
-def _suspect(apart: Sequence[tuple[Measure, Apart]]) -> Suspect:
-    """Return the one that stands apart, by every reading that shows it."""
+def _suspect(apart: Sequence[tuple[Measure, Apart]], window: Window, rules: FrameRules, since: float) -> Suspect:
+    """Return the one that stands apart, by every reading that shows it; readings of several kinds that agree are surer."""
     one = apart[0][1]
     why = "; ".join(_sentence(measure, one) for measure, one in apart)
-    strength = max(STRENGTHS.get(measure.name, LIKELY) for measure, _ in apart)
+    doubt = prod(1 - STRENGTHS.get(measure.name, LIKELY) for measure, _ in apart)
+    strength = min(1 - doubt, MOST_SURE)
     evidence = tuple(Evidence(text=_sentence(measure, one), rank=next(iter(one.ranks), None)) for measure, one in apart)
+    if one.ranks and (place := where_it_is(one.ranks[0], window, rules, since)) is not None:
+        evidence = (*evidence, place)
+        why = f"{why}; {place.text}"
     kind: Kind = "rank" if one.ranks else "node"
     return Suspect(kind=kind, strength=strength, why=why, ranks=one.ranks, node=one.node, evidence=evidence)
 
@@ -211,7 +229,7 @@ def _value(name: str, value: float) -> str:
         return f"{100 * value:.0f} %"
     if name == "round_trip":
         return f"{1000 * value:.3g} ms"
-    return f"{value:.3g} s" if name in {"cpu", "own"} else f"{value:.2g}"
+    return f"{value:.3g} s" if name in {"cpu", "own", "sampled"} else f"{value:.2g}"
 
 
 def _hints(slow: SlowLook, window: Window, topology: Topology, rules: FrameRules) -> Iterator[Evidence]:

@@ -4,6 +4,7 @@
     stuck        rank    readings that found it uninterruptible (D)
     cpu          rank    processor seconds a step
     own          rank    seconds a step in which it was not blocked in communication, by the probe
+    sampled      rank    the same by samples of its stack, without the probe (``sampled_time``)
     throttled    rank    how much its control group's limit took from it
     stolen       node    processors that the hypervisor gave to others
     waiting_…    node    time in which tasks waited for a processor, memory or a disk (PSI)
@@ -26,9 +27,11 @@ from analyzers.incidents.job_views.connections import Connections
 from analyzers.incidents.job_views.limits import APART_SECONDS, CONTROL_GROUPS, Limits
 from analyzers.incidents.job_views.minutes import MINUTE_SECONDS, Minutes
 from analyzers.incidents.job_views.node import NodeView
+from analyzers.incidents.job_views.sampled_time import SampledTime, Span
+from analyzers.knowledge import Knowledge
 from analyzers.model.sample_values import sample_values
 from analyzers.model.slow_look import Apart, Measure, Of
-from collectors.records import NOT_READ, OWN_COLUMNS, Device, ProcessState, Ring, Samples
+from collectors.records import NOT_READ, OWN_COLUMNS, Device, ProcessState, Profile, Ring, Samples
 
 MOST_SUBJECTS = 4_096  # of one measure
 BEFORE_MINUTES = 10
@@ -62,6 +65,8 @@ KINDS: dict[str, Kind] = {
 }
 ROUND_TRIP_SECONDS = 0.003
 PART_OF_STEP = 0.5
+ERRORS = 3.0  # standard errors that a rise in samples is above
+KNOWN_PART = 0.25  # of what steps became longer: a rank whose standard error is more was sampled too little
 _COUNTED = {
     "cpu": {"steal_ticks_total": ("stolen", 0.01)}, "pressure": {"some_us_total": ("waiting", 1e-6)},
 }  # fmt: skip
@@ -71,7 +76,8 @@ _COUNTED = {
 class Burdens:
     """The readings of one attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, knowledge: Knowledge) -> None:
+        """``knowledge`` has the rules of what a stack waits in."""
         self._rows: dict[str, dict[tuple[str, int], int]] = {"rank": {}, "node": {}, "device": {}}
         self._minutes = {name: Minutes(self._rows[kind.of]) for name, kind in KINDS.items()}
         self._steps = Minutes(self._rows["rank"])  # whole steps, as the probe of each rank has them
@@ -79,6 +85,7 @@ class Burdens:
         self._spent: dict[int, tuple[float, float]] = {}  # rank → when its processor time was read, and how much it was
         self._counters: dict[tuple[str, str, str], tuple[float, float]] = {}  # node, device, metric → when, value
         self.connections = Connections()
+        self._profiles = SampledTime(self._rows["rank"], knowledge)
         self._has_gpus = False
         self._limits: dict[str, Limits] = {}  # by node
         self._here: dict[str, dict[int, int]] = {}  # node → rank → row
@@ -119,6 +126,12 @@ class Burdens:
         count = float(new.sum())
         self._minutes["own"].add(place, at, float(np.median(columns["own_seconds"][new])) * count, count)
         self._steps.add(place, at, float(np.median(columns["seconds"][new])) * count, count)
+
+    def profile(self, profile: Profile, node: NodeView, received_at: float) -> None:
+        """Take where a rank spent its time."""
+        place = None if profile.rank is None else self._row("rank", node.node, profile.rank)
+        if place is not None:
+            self._profiles.take(place, profile, node.here(profile.at, received_at))
 
     def own_work(
         self, since: float, now: float, minutes: int, earlier: Sequence[tuple[float, float]]
@@ -180,10 +193,19 @@ class Burdens:
             known = np.isfinite(before) & np.isfinite(after)
             if known.any():
                 yield _measure(name, kind, list(self._rows[kind.of]), known, before, after, least)
+        yield from self._sampled(Span(*_before(since), before_seconds), Span(since, now, seconds), earlier)
         nodes, before, after = self.connections.compare(_before(since), (since, now), earlier)
         if nodes:
             known = np.ones(len(nodes), np.bool_)
             yield _measure("round_trip", Kind("node", None), nodes, known, before, after, ROUND_TRIP_SECONDS)
+
+    def _sampled(self, before: Span, since: Span, earlier: Sequence[tuple[float, float]]) -> Iterator[Measure]:
+        longer = since.step_seconds - before.step_seconds
+        own_before, own_since, error = self._profiles.compare(before, since, earlier)
+        known = np.isfinite(own_before + own_since) & (error <= KNOWN_PART * longer)
+        if known.any():
+            least = np.maximum(PART_OF_STEP * longer, ERRORS * error)
+            yield _measure("sampled", Kind("rank", None), list(self._rows["rank"]), known, own_before, own_since, least)
 
     def _row(self, of: Of, name: str, number: int = -1) -> int | None:
         rows, subject = self._rows[of], (name, number)
@@ -223,12 +245,12 @@ def _before(since: float) -> tuple[float, float]:
 
 def _measure(
     name: str, kind: Kind, subjects: list[tuple[str, int]], known: NDArray[np.bool_], before: NDArray[np.float64],
-    after: NDArray[np.float64], least: float,
+    after: NDArray[np.float64], least: float | NDArray[np.float64],
 ) -> Measure:  # fmt: skip
     rises = np.where(known, after - before, -np.inf)
     apart: tuple[Apart, ...] = ()
     read, most = int(known.sum()), float(rises.max())
-    high = np.flatnonzero(rises >= max(most / 2, least))
+    high = np.flatnonzero(rises >= np.maximum(most / 2, least))
     others = known.copy()
     others[high] = False
     quiet = not others.any() or float(rises[others].max()) <= OTHERS_SHARE * float(rises[high].min(initial=most))

@@ -35,6 +35,7 @@ from collectors.records import (
     LogEvent,
     Placement,
     ProcessState,
+    Profile,
     RasCommunicator,
     Record,
     Ring,
@@ -88,7 +89,7 @@ class JobView:
         self.waits = OpenOperations()
         self.traffic = Traffic()
         self.witnesses = Witnesses()
-        self.burdens = Burdens()
+        self.burdens = Burdens(self.knowledge)
         self.latent = LatentRanks()
         self.stragglers = ReportedStragglers()
         self.run_began_at = 0.0  # when most ranks were started anew
@@ -284,6 +285,8 @@ class JobView:
             self.burdens.device(record, node)
         elif isinstance(record, FlightRecorderDump):
             self.witnesses.record(record, node.here(record.at, at))
+        elif isinstance(record, Profile):
+            self.burdens.profile(record, node, at)
         elif isinstance(record, StackDump):
             self.witnesses.stack(record, node.here(record.at, at))
         elif isinstance(record, RoleState):  # by a collector: the directory's come by themselves

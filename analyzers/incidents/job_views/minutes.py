@@ -40,15 +40,19 @@ class Minutes:
 
     def means(self, begin: float, end: float, without: Sequence[tuple[float, float]] = ()) -> NDArray[np.float64]:
         """Return each subject's mean over the whole minutes of a span; NaN: not read. ``without``: spans that do not count."""
+        sums, weights = self.totals(begin, end, without)
+        return np.where(weights > 0, sums / np.where(weights > 0, weights, 1.0), np.nan)
+
+    def totals(
+        self, begin: float, end: float, without: Sequence[tuple[float, float]] = ()
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return each subject's sum and weight over the same minutes, 0 where nothing was read."""
         first, last = -int(-begin // MINUTE_SECONDS), int(end // MINUTE_SECONDS)
         minutes = np.array(self._minutes).reshape(-1, MINUTES)
         chosen = (minutes >= first) & (minutes < last)
         for since, until in without:
             chosen &= (minutes + 1 <= since // MINUTE_SECONDS) | (minutes > until // MINUTE_SECONDS)
-        sums, weights = (
-            np.where(chosen, np.array(one, np.float64).reshape(-1, MINUTES), 0.0).sum(axis=1)
-            for one in (self._sums, self._weights)
-        )
-        found = np.full(len(self.subjects), np.nan)
-        found[: len(sums)] = np.where(weights > 0, sums / np.where(weights > 0, weights, 1.0), np.nan)
-        return found
+        found = np.zeros((2, len(self.subjects)))
+        for row, one in zip(found, (self._sums, self._weights), strict=True):
+            row[: len(chosen)] = np.where(chosen, np.array(one, np.float64).reshape(-1, MINUTES), 0.0).sum(axis=1)
+        return found[0], found[1]
