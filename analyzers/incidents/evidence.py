@@ -52,7 +52,8 @@ CONTINUED = "continued"
 # The newest of each key: two rounds bring two stacks of a process each, and one more shows the time before.
 # States are read every ten seconds, and those of a late node are compared with what the others showed then.
 _MOST: dict[type[Record], int] = {
-    Placement: 1, Device: 1, ProcessState: 6, StackDump: 5, Profile: 6, FlightRecorderDump: 2, Ring: 2, Steps: 3, CollectiveTimings: 2,
+    Placement: 1, Device: 1, ProcessState: 6, StackDump: 5, Profile: 6, FlightRecorderDump: 2, Ring: 2, Steps: 3,
+    CollectiveTimings: 2,
     DeviceState: 4, RasCommunicator: 2, RasPeerDead: 8, Coverage: 1, CommandResult: 16, KernelEvent: 200, LogEvent: 200,
     Unread: 50, RoleState: 1, Samples: 6,
 }  # fmt: skip

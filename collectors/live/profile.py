@@ -21,10 +21,10 @@ from collectors.live.stacks import program
 from collectors.records import Profile, Record, Unread, block
 
 RANK_EVERY_SECONDS = 120.0
-SHARE_OF_A_CORE = 0.004
+SHARE_OF_A_CORE, MOST_SHARE = 0.0005, 0.008  # of each rank, and of all together
 SAVED_SECONDS = 0.5  # of CPU time that may accumulate
-COST_SECONDS = 0.07  # of CPU time, of the first look; then what looks have cost
-SECONDS, SAMPLES_A_SECOND = 10, 12
+COST_SECONDS = 0.06  # of CPU time, of the first look; then what looks have cost
+SECONDS, SAMPLES_A_SECOND = 10, 8
 ASKED_SECONDS, ASKED_SAMPLES_A_SECOND = 4, 40
 STARTING_SECONDS = 15.0  # of py-spy, on a busy machine: it waits for a processor
 MOST_RANKS = 16  # at once
@@ -69,7 +69,8 @@ class Profiles:
         """Return the ranks that are due, the longest waiting first, as many as are paid for. Young ones may start undisturbed."""
         now = self._host.clock.monotonic()
         if self._earned_at is not None:
-            self._earned_seconds = min(SAVED_SECONDS, self._earned_seconds + self._share * (now - self._earned_at))
+            share = min(self._share * len(ranks), MOST_SHARE)
+            self._earned_seconds = min(SAVED_SECONDS, self._earned_seconds + share * (now - self._earned_at))
         self._earned_at = now
         self._sampled_at = {
             key: self._sampled_at.get(key, now) for key in ((one.pid, one.start_ticks) for one in ranks)

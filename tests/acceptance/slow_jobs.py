@@ -37,7 +37,8 @@ from tests.support.slow_jobs.slowed_job import FAULTS, LOADING, OF_A_LOADER, RAN
 KNOWN_SECONDS = 300.0
 STEADY_SECONDS = 420.0  # the first minute and the four that make a past, until they are read, on a busy machine
 SLOW_SECONDS = 330.0  # for an incident
-DECIDED_SECONDS = 215.0  # after its opening its last round is judged
+LOOKED_SECONDS = 60.0  # after its opening its first five rounds are judged: until then the rank stays slow
+DECIDED_SECONDS = 215.0  # and its last one
 OVER_SECONDS = 180.0
 CALM_SECONDS = (60.0, 200.0)  # uneven: slowdowns at even distances are a job's own
 HEALTHY_SECONDS = 600.0  # of one row
@@ -114,10 +115,10 @@ class Lane:
         """Wait for the slow incident and until it names somebody or is decided; return it, and when it was judged and named."""
         opened: Row | None = wait_for(lambda: self.slow(since), since + SLOW_SECONDS)
         named_at = verdict_at = None
-        while opened and time.time() < instant(opened["opened_at"]) + DECIDED_SECONDS and named_at is None:
+        while opened and time.time() < instant(opened["opened_at"]) + (LOOKED_SECONDS if named_at else DECIDED_SECONDS):
             verdict = (self.slow(since) or {}).get("verdict")
             verdict_at = verdict_at or (time.time() if verdict else None)
-            named_at = time.time() if verdict and verdict["culprits"] else None
+            named_at = named_at or (time.time() if verdict and verdict["culprits"] else None)
             time.sleep(2.0)
         return opened, verdict_at, named_at
 

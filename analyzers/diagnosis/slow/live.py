@@ -42,8 +42,8 @@ MOST_OF_RANKS = 0.75  # that a look must show
 FEWEST_HINTS = 3  # looks in which one rank alone kept the others waiting
 NOT_DECIDED = (
     "who is not decided: where ranks train in step, all their steps become longer alike. What each rank takes for its own work "
-    "would decide: py-spy beside each agent for some minutes before and since, the probe in each rank (docs/probe.md), or a trace "
-    "of torch.profiler of each (docs/formats.md)"
+    "would decide: py-spy beside each agent for some minutes before and since, the probe in each rank (docs/probe.md), or a "
+    "trace of torch.profiler of each (docs/formats.md)"
 )
 BETWEEN = (
     "which link or switch is slow: no rank takes longer for its own work, and nothing that was read here compares what is "

@@ -17,7 +17,7 @@ MOST_LINES = 20_000
 MOST_STACKS = 24
 MOST_FRAMES = 60  # the innermost: what a thread does is decided there
 MAIN = "MainThread"
-_THREAD = re.compile(r"thread \((\w{1,20})\): ?(.*)")
+_THREAD = re.compile(r"thread \((\w{1,20})\)(?:: (.*))?$")
 _FRAME = re.compile(r"(.*) \(([^()]*?)(?::(\d{1,9}))?\)$")
 
 

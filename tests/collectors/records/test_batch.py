@@ -19,15 +19,18 @@ from collectors.records import (
     Coverage,
     Device,
     DeviceState,
+    Frame,
     Group,
     Members,
     OpTimings,
     Placement,
     ProcessState,
+    Profile,
     Record,
     Ring,
     RoleState,
     Samples,
+    StackShare,
     Steps,
     StragglerReports,
     block,
@@ -36,8 +39,8 @@ from tests.collectors.records.test_block import one_of_each
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 # A later kind has a batch of its own.
-NAMES = ("batch", "role_states", "op_timings", "straggler_reports")
-BATCH, ROLE_STATES, OPERATIONS, STRAGGLERS = (GOLDEN / f"{name}_v1.fhb" for name in NAMES)
+NAMES = ("batch", "role_states", "op_timings", "straggler_reports", "profile")
+BATCH, ROLE_STATES, OPERATIONS, STRAGGLERS, PROFILES = (GOLDEN / f"{name}_v1.fhb" for name in NAMES)
 CODES = {"<i8": "q", "<i4": "i", "<i1": "b", "<f8": "d"}
 
 
@@ -88,7 +91,7 @@ def test_every_kind_is_in_the_batch() -> None:
     """The batch has a record of each kind there is, so that none can be retyped unnoticed."""
     kinds = {
         type(record)
-        for path in (BATCH, ROLE_STATES, OPERATIONS, STRAGGLERS)
+        for path in (BATCH, ROLE_STATES, OPERATIONS, STRAGGLERS, PROFILES)
         for record in block.decode(path.read_bytes())
     }
 
@@ -165,3 +168,18 @@ def stragglers() -> list[Record]:
 def test_the_first_reports_of_stragglers_are_read_forever() -> None:
     """As above, of the kind that detectors inside a job give."""
     assert block.decode(STRAGGLERS.read_bytes()) == stragglers()
+
+
+def profiles() -> list[Record]:
+    """Where a sampling profiler found the main thread of a rank."""
+    stack = StackShare(
+        frames=(Frame("all_reduce", "torch/distributed/distributed_c10d.py", 2810), Frame("train", "train.py")),
+        samples=96,
+    )
+    whose = {"node": "gpu-0413", "job": "llama", "attempt": 2, "rank": 3, "role": "trainer", "at": 1758581240.25}
+    return [Profile(**whose, source="profile/100", pid=100, seconds=10.0, samples=118, stacks=(stack,))]
+
+
+def test_the_first_profile_is_read_forever() -> None:
+    """As above, of the kind that a sampling profiler gives."""
+    assert block.decode(PROFILES.read_bytes()) == profiles()
