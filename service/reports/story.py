@@ -43,6 +43,7 @@ _SOURCES = {
     "flight_recorder_earlier": ("older dump of the same ranks", "older dumps of the same ranks"),
     "stacks": ("stack dump", "stack dumps"),
     "stacks_without_rank": ("stack dump of no known rank", "stack dumps of no known rank"),
+    "profile": ("sample of stacks", "samples of stacks"),
     "process": ("process-table row", "process-table rows"),
     "kernel_event": ("kernel event", "kernel events"),
     "log_event": ("job-log event", "job-log events"),

@@ -1,8 +1,9 @@
 """Real torchrun jobs become slow by one of their ranks, again and again, or only look so: what is opened, when, and who is named.
 
-One service, one agent at its usual settings, gloo jobs (DDP of four ranks, a pipeline of four stages in two replicas) that print
-steps without stamps and rest as if they waited for a device; some have the probe. After seven minutes one rank is made slow,
-until its incident has a verdict; when that has closed, another rank is. A row that is there already is not measured again.
+One service, and for each job a node with an agent at its usual settings, which sees that job alone. Gloo jobs (DDP of four
+ranks, a pipeline of four stages in two replicas) print steps without stamps and rest as if they waited for a device; some have
+the probe. After seven minutes one rank is made slow, until the first five rounds of its incident are judged; when that has
+closed, another rank is. A row that is there already is not measured again.
 Right is: steps that became a tenth longer are one incident of kind slow, which names the guilty rank or none and closes
 after the fault; nothing is proposed; a healthy job has none.
 
@@ -32,6 +33,7 @@ import httpx
 from tests.acceptance.slow_totals import totals
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.jobs import live
+from tests.support.jobs.farm import settling
 from tests.support.slow_jobs.slowed_job import FAULTS, LOADING, OF_A_LOADER, RANKS, Running, other_work, start
 
 KNOWN_SECONDS = 300.0
@@ -248,9 +250,8 @@ def wait_until_known(client: httpx.Client, job: Running) -> None:
 def measure(folder: Path, rows: Rows, lanes: Sequence[str], faults: Sequence[str], minutes: float) -> None:
     """Run one job a lane beside the others for so long."""
     with ExitStack() as stack:
-        nodes = stack.enter_context(live.cluster(folder / "cluster", ()))
-        agent = ["run", "--service", nodes.url, "--node", "here", "--state", str(folder / "agent")]
-        live._started(stack, folder / "agent.log", "collectors.agent", agent, {})
+        names = [f"node-{number}" for number in range(len(lanes))]
+        nodes = stack.enter_context(live.cluster(folder / "cluster", names))
         client = stack.enter_context(httpx.Client(base_url=nodes.url, timeout=60))
         jobs = [
             start(
@@ -258,6 +259,8 @@ def measure(folder: Path, rows: Rows, lanes: Sequence[str], faults: Sequence[str
             )
             for number, lane in enumerate(lanes)
         ]
+        launchers = {name: job.launcher.pid for name, job in zip(names, jobs, strict=True)}
+        stack.enter_context(settling(lambda: nodes.farm.settle_below(launchers), 2.0))
         for job in jobs:
             wait_until_known(client, job)
         until = time.time() + 60.0 * minutes

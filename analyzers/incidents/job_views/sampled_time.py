@@ -2,7 +2,7 @@
 
     a step of 0.30 s, a rank outside communication in 62 % of its samples ──► 0.19 s of its own
 
-Where ranks train in step, whoever is late is outside communication while the others are inside, so that its own time becomes
+Where ranks train in step, the late one is outside communication while the others are inside, so that its own time becomes
 longer and theirs does not. What it was before is compared, because ranks with more work than others are healthy. Work inside of
 a call that also waits (a backward pass that reduces gradients) counts as waiting: of a rank that is slow there nothing is seen.
 """

@@ -99,7 +99,7 @@ class TakenCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A command as its agent gets it."""
 
     id: Annotated[str, doc("Its id, which the agent's result names.")]
-    verb: Annotated[str, doc("stacks, recorders, read or rate.")]
+    verb: Annotated[str, doc("stacks, recorders, profile, read or rate.")]
     arguments: Annotated[dict[str, Any], doc("The verb's arguments.")]
     expires_at: Annotated[float, doc("UTC seconds, by the service's clock.")]
 

@@ -57,6 +57,15 @@ class Farm:
                         link.symlink_to(f"/proc/{number}")
         self.drop_ended()
 
+    def settle_below(self, launchers: Mapping[str, int]) -> None:
+        """Let the processes of each node's launcher appear there; those that are gone disappear. ``launchers``: node → pid."""
+        parents = parents_of_processes()
+        for node, launcher in launchers.items():
+            for pid in [launcher, *(one for one in parents if descends(one, launcher, parents))]:
+                with suppress(FileExistsError):
+                    (self.proc(node) / str(pid)).symlink_to(f"/proc/{pid}")
+        self.drop_ended()
+
     def drop_ended(self) -> None:
         """Remove the processes that have ended."""
         for node in self.nodes:
