@@ -196,6 +196,12 @@ def _shown_by_lines() -> Iterator[FaultClass]:
 def _programs() -> Iterator[FaultClass]:
     by = ("crash",)
     yield FaultClass(
+        "not_installed", by, ("code",), "none", "its environment lacks a module or a library, or has another version",
+        advice="install what it names, in the version that the program asks for, in each node's environment: without it "
+        "every start fails",
+        traits=("own_failure",),
+    )  # fmt: skip
+    yield FaultClass(
         "kernel_fault", by, ("code",), "none", "a kernel used an address or an instruction that it cannot have",
         advice="no machine is at fault: look at the kernels of the program and its libraries (compute-sanitizer shows where)",
         traits=("own_failure",),

@@ -26,7 +26,7 @@ from analyzers.diagnosis.crash.failures import (
     shows_itself,
 )  # fmt: skip
 from analyzers.diagnosis.crash.statements import SHARE, is_stated, with_stated
-from analyzers.diagnosis.crash.suspects import MAX_EVIDENCE, crash_row, suspects_of
+from analyzers.diagnosis.crash.suspects import MAX_EVIDENCE, crash_row, fault_class_of, suspects_of
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -141,15 +141,15 @@ def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
     if not all(outside.follows(failure, asked) for failure in dead) or scene.events("watchdog"):
         return
     ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")
-    how = outside.how_ended(ended)
-    if (asked or _interrupted(ended)) and (stood := outside.standstill(window, asked or ended)) is not None:
+    if (asked or outside.interrupted(ended)) and (stood := outside.standstill(window, asked or ended)) is not None:
         yield _stood(scene, ended, stood)
     elif scene.events("time_limit"):
         yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
-    elif _interrupted(ended) and not asked:
+    elif outside.interrupted(ended) and not asked:
         yield replace(_outside(scene, ended, "interrupted", 0.7, outside.BY_KEY), cause="none")
     elif scene.events("shutdown", "cancelled") or _all_terminated(scene):
-        yield _outside(scene, ended, "terminated", 0.7, f"the job was {how} and no process failed by itself")
+        why = f"the job was {outside.how_ended(ended)} and no process failed by itself"
+        yield _outside(scene, ended, "terminated", 0.7, why)
     elif (steps := scene.events("step_ended")) and not scene.failures and not scene.heard:
         shown = tuple(evidence_of(event) for event in steps[:3])
         yield _finding(scene, "unknown", "exit_unexplained", (), [], evidence=shown, missing=(STEP_ENDED,))
@@ -172,11 +172,6 @@ def _uneven(scene: Scene, window: Window) -> Iterator[Finding]:
     )
     suspect = Suspect(kind="code", strength=UNEVEN, why=why, ranks=ranks, evidence=shown[:MAX_EVIDENCE])
     yield _finding(scene, "code", "uneven_end", (suspect,), [])
-
-
-def _interrupted(ended: Sequence[LogEvent]) -> bool:
-    """Whether a process was interrupted by SIGINT: a person's key, or the scheduler's first word; no fault raises it."""
-    return any(event.exception == "KeyboardInterrupt" for event in ended)
 
 
 def _all_terminated(scene: Scene) -> bool:
@@ -303,11 +298,12 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     if any(failure.first for failure in (*mine, *cut)) and not any(failure.first for failure in group):
         strength *= DISPUTED
     suspects = suspects_of(group, row, spread, strength)
-    by_peer = peers_lost(scene.events("echo"), {failure.node for failure in group})
+    by_peer = peers_lost(scene.events("echo"), {each.node for each in group})
     if not suspects:
         by_peer = (*(one for failure in group for one in failure.evidence()[:1]), *by_peer)[:MAX_EVIDENCE]
     missing = tuple(str(text) for text in row.get("missing", ()))
-    return _finding(scene, str(row["cause"]), str(row["class"]), suspects, group, evidence=by_peer, missing=missing)
+    name = fault_class_of(group, row, scene.table)
+    return _finding(scene, str(row["cause"]), name, suspects, group, evidence=by_peer, missing=missing)
 
 
 def _is_unnamed(group: Sequence[Failure], row: Mapping[str, Any]) -> bool:
@@ -321,8 +317,8 @@ def _is_unnamed(group: Sequence[Failure], row: Mapping[str, Any]) -> bool:
 
 def _others_lost_a_peer(scene: Scene, group: Sequence[Failure]) -> bool:
     """Whether another process reports that it lost a peer: without one, what became of the others is unknown."""
-    own = {failure.rank for failure in group}
-    return any(event.rank is not None and event.rank not in own for event in scene.events(*ECHOES))
+    own = {None, *(failure.rank for failure in group)}
+    return any(event.rank not in own for event in scene.events(*ECHOES))
 
 
 def _others_seen(scene: Scene, group: Sequence[Failure]) -> bool:
@@ -375,7 +371,7 @@ def _finding(
     events = [event for kind, event in scene.classified if kind in SYMPTOMS and event.at is not None]
     earliest = min(events, key=lambda event: (event.at or 0.0, *place(event.source)), default=None)
     earliest = earliest or next((failure.event for failure in group), None)
-    own = [failure.event.at for failure in group if failure.event is not None and failure.event.at is not None]
+    own = [one.event.at for one in group if one.event is not None and one.event.at is not None]
     return Finding(
         analyzer="crash", family="log", symptom="crash", cause=cause, fault_class=fault_class, suspects=suspects,
         together=len(suspects) > 1, scope=scene.expected, onset=min(own) if own else (earliest.at if earliest else None),

@@ -37,6 +37,11 @@ def how_ended(events: Sequence[LogEvent]) -> str:
     return "asked to end (SIGTERM)"
 
 
+def interrupted(ended: Sequence[LogEvent]) -> bool:
+    """Whether a process was interrupted by SIGINT: a person's key, or the scheduler's first word; no fault raises it."""
+    return any(event.exception == "KeyboardInterrupt" for event in ended)
+
+
 def follows(failure: Failure, ends: Sequence[LogEvent]) -> bool:
     """Return whether a process only lost its peers, after the job was ended: later in the same file, or by the clock."""
     echoes = [event for kind, event in failure.classified if kind in ECHOES]

@@ -24,6 +24,7 @@ SILENT = 0.45
 DIFFERENT = 0.9
 FEW, FEWEST_COMPLAINING = 8, 3
 PREPARES = 0.5
+STACKS, EXIT_CODES = "flight-recorder dumps or stacks of all ranks", "the launcher's exit codes"
 _PREPARES = re.compile(  # a bar of the datasets library that has not reached its end, on the line on which a watchdog wrote
     r"^(?:Map|Filter|Flattening|Running tokenizer|Tokeniz\w{2,4}|Grouping texts|Generating \w{1,30} split|Preprocess\w{2,4}|"
     r"Packing|Converting format)[^|%]{0,60}: {1,4}\d{1,2}%\|"
@@ -87,7 +88,7 @@ def findings(
         evidence=tuple(evidence_of(event) for event in echoes[:3]),
         missing=()
         if behind or stuck or different
-        else ("flight-recorder dumps or stacks of all ranks", "the launcher's exit codes"),
+        else (STACKS,) if any(event.exit_code is not None for _, event in classified) else (STACKS, EXIT_CODES),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from analyzers.diagnosis.crash.failures import Failure
+from analyzers.diagnosis.crash.failures import Failure, last_name
 from analyzers.model.finding import Suspect
 
 MAX_EVIDENCE = 12
@@ -18,6 +18,13 @@ def crash_row(group: Sequence[Failure], spread: str) -> str:
     if signals == {signal.SIGBUS}:
         return "bus_all" if spread == "all" else "bus_some" if len(group) > 1 else "bus"
     return "trapped" if signals and signals <= {signal.SIGFPE, signal.SIGILL} else ""
+
+
+def fault_class_of(group: Sequence[Failure], row: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """Return the fault class of a row; one of its own where each process lacked a module or a library of its environment."""
+    names = [last_name(failure.event.exception or "") if failure.event else "" for failure in group]
+    lacks = group[0].kind == "user" and all(name in table.get("not_installed", ()) for name in names)
+    return "not_installed" if lacks else str(row["class"])
 
 
 def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:

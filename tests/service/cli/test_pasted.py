@@ -174,6 +174,34 @@ def test_other_texts_have_none(tmp_path: Path, name: str, text: str, capsys: pyt
     assert capsys.readouterr().out == ""
 
 
+def test_a_missing_module_is_not_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each start meets it: what to do is to install it."""
+    lines = 'Traceback (most recent call last):\n  File "/w/train.py", line 3, in <module>\n    import apex\n'
+    (tmp_path / "job.log").write_text(lines + "ModuleNotFoundError: No module named 'apex'\n", encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path / "job.log"), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["cause"], verdict["action"]["kind"]) == ("code", "none")
+    assert "install" in verdict["action"]["why"]
+
+
+def test_exit_codes_that_a_text_has_are_not_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a rank that lost a peer and its launcher's report, the dumps and stacks are missing."""
+    lost = "[rank3]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1970, remote process exited, NCCL version 2.20.5\n"
+    report = (
+        "train.py FAILED\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-11-05_10:11:12\n  host      : gpu-17\n"
+        "  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 4182)\n  error_file: <N/A>\n"
+    )
+    found = []
+    for text in (lost, lost + report):
+        (tmp_path / "job.log").write_text(text, encoding="utf-8")
+        run(["diagnose", str(tmp_path / "job.log"), "--json"])
+        found.append([one["what"] for one in json.loads(capsys.readouterr().out)["missing"]])
+
+    assert "the launcher's exit codes" in found[0]
+    assert "the launcher's exit codes" not in found[1]
+
+
 def test_words_say_nothing_of_a_daemon_that_runs_again(tmp_path: Path) -> None:
     """What its lines complain of has passed."""
     lines = (
