@@ -55,6 +55,14 @@ _BY_LOGGER = re.compile(
 _EXCEPTION_BEFORE = re.compile(r"(?:[\w.]{1,80}(?:Error|Exception|error|failed): ?){1,3}$")
 
 
+_SAID = re.compile(r"(?=(?:[A-Za-z\d][\w'’-]*,? ){7})[A-Z][^:=<>|/\[\]{}\\\"`]*[.?!]?\s*$|[^:=<>|\[\]{}]*\?\s*$")
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a person wrote a line: seven words and none of the signs that a program puts around what it prints; a question."""
+    return _SAID.match(text) is not None
+
+
 def is_quoted(text: str, at: int) -> bool:
     """Whether the words at this place of a line are quoted or talked about, by what stands before and behind them."""
     before = text[max(0, at - LOOKED_AT) : at]

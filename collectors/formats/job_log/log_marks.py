@@ -20,7 +20,7 @@ from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.launchers import WORDS
 from collectors.formats.job_log.shapes import event
 from collectors.formats.job_log.tracebacks import BEGINNINGS, LAST_LINES
-from collectors.formats.quotations import OPENERS, is_sampled
+from collectors.formats.quotations import OPENERS, is_sampled, is_sentence
 from collectors.records import LogEvent
 
 _GROUP = re.compile(
@@ -207,12 +207,6 @@ def may_hold(text: str) -> bool:
 _DENIED = re.compile(
     r"(?i)\b(?:zero|no|0|without(?: any)?|access to(?: the| a| any)?) $"
 )  # "access to GPU is lost" is a container's
-_IN_SENTENCES = frozenset(
-    {"GPU has fallen off the bus", "GPU is lost", "uncorrectable ECC error", "No CUDA GPUs are available"}
-)
-"""Marks in words that people say, too."""
-_SENTENCE = re.compile(r"(?=(?:[A-Za-z\d][\w'’-]*,? ){7})[A-Z][^:=<>|/\[\]{}\\\"`]*[.?!]?\s*$|[^:=<>|\[\]{}]*\?\s*$")
-"""Seven words and none of the signs that a program puts around what it prints; a question."""
 _TALK = re.compile(r"(?<!NCCL )\b(?:DEBUG|INFO)\b")
 _TALK_WITHIN = 120  # characters: a logger's level is in its prefix
 
@@ -255,7 +249,7 @@ def events_of(line: Line) -> Iterator[LogEvent]:
             return
     for words, name, fields in _MARKS:
         if words in text:
-            if _DENIED.search(text[: text.index(words)][-20:]) or (words in _IN_SENTENCES and _SENTENCE.match(text)):
+            if _DENIED.search(text[: text.index(words)][-20:]) or is_sentence(text):
                 continue
             peer = peer_of(text)
             if name == "nccl_warning" and peer is None:

@@ -2,7 +2,7 @@
 
 A program prints "an illegal memory access was encountered"; a person writes that training throws an illegal memory access. A row
 is ``NAME: pattern``, in which <GPU> and the like stand for words; the first row that fits a sentence names it. The words are
-those of titles and reports in public trackers. Chinese is read too, for many of them are written in it.
+those of titles and reports in public trackers. Many are written in Chinese; of German the commonest are read.
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ UCS_ERR_SHMEM_SEGMENT: \b(?:out of|insufficient|not enough|no more|too little) (
 cudaErrorMemoryAllocation: \b(?:CUDA|<GPU>|VRAM|HBM|HIP|device)\b[^.;]{0,24}(?:\bout[- ]of[- ]memory|\bOOM(?:s|ed|ing)?\b)
 cudaErrorMemoryAllocation: \b(?:out[- ]of[- ]memory|OOM(?:s|ed|ing)?)\b[^.;]{0,24}\b(?:CUDA|VRAM|HBM|device memory|<GPU>)\b
 cudaErrorMemoryAllocation: OutOfMemory(?:Error)?\b|\bCUDA_?OOM\b|显存(?:不足|溢出|不够|爆)|爆显存
+cudaErrorMemoryAllocation: \b(?:GPU|VRAM|Grafik\w{0,8})[- ]?speicher\b[^.;]{0,24}\b(?:voll|reicht nicht|ausgegangen|erschöpft)\b
+cudaErrorMemoryAllocation: \b(?:kein|zu wenig) (?:freier )?Speicher(?: mehr)? (?:auf|in) (?:der|den) (?:GPUs?|Grafikkarten?)\b
+ENOMEM: \b(?:Arbeits|Haupt)speicher\b[^.;]{0,24}\b(?:voll|reicht nicht|ausgegangen|erschöpft)\b
+segmentation_fault: \bSpeicherzugriffsfehler\b
+ENOSPC: \b(?:Festplatte|Platte|Partition|Dateisystem|Laufwerk)\b[^.;]{0,24}\bvoll\b|\bkein Speicherplatz\b
+EACCES: \bZugriff verweigert\b|\b(?:keine|fehlende) Berechtigung\b|没有权限|权限不足
 ENOMEM: \bOOM[- ]?kill\w*|内存(?:不足|溢出|泄漏|爆)|爆内存
 ENOMEM: \b(?:<HOST>|CPU|system|container|pod)(?:'s)? (?:memory|RAM)?[^.;]{0,16}(?:out[- ]of[- ]memory|\bOOM(?:s|ed)?\b)
 ENOMEM: \b(?:out of|exhaust\w+|(?:eat|use)s? up(?: all)?)(?: the| my| of)* (?:host|CPU|system|main|physical)? ?RAM\b
@@ -96,6 +102,8 @@ HTTP_SERVICE_NOT_AVAILABLE: \b(?:HTTP|error|status)(?: code)? 50[0234]\b|\b50[02
 HTTP_SERVICE_NOT_AVAILABLE: <MISS> (?:connect|access|reach|download)(?: to| from)? <HUB>\b
 IBV_EVENT_PORT_ERR: \b<PORT>\b[^.;]{0,24}\b<IS>(?:down|flapp\w+|<BROKEN>)\b|\b<PORT> flap\w*
 IBV_EVENT_PORT_ERR: \b(?:flapping|<BROKEN>) (?:IB |InfiniBand |network |optical )?<PORT>\b
+IBV_EVENT_PORT_ERR: \b(?:Port|Netzwerkkarte|Netzwerkkabel|Link)\b[^.;]{0,32}\b(?:ausgefallen|defekt|unterbrochen|kaputt)\b
+IBV_EVENT_PORT_ERR: \bNetzwerk\b[^.;]{0,40}\b(?:ausgefallen|unterbrochen)\b|网卡(?:故障|坏了|断开)|网络(?:中断|断开)
 IBV_WC_RETRY_EXC_ERR: \b(?:transport )?retry (?:count|counter) exceeded\b|\bpacket loss\b|\bdropped packets\b
 program_error: \b(?:Import|ModuleNotFound|Attribute|Type|Key|Index|Value|NotImplemented|Assertion|Name|Syntax|Recursion)Error\b
 misconfigured: \bversions? (?:mismatch\w*|conflicts?|(?:is|are|was|were|do|does)(?: not|n't)? (?:match|(?:in)?compatible))\b

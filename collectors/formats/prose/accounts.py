@@ -36,11 +36,14 @@ _OF_A_PROGRAM = re.compile(
     r"|^\s{0,8}(?:File \"|at |\.\.\.|import |from \S+ import|[-+>]{1,2} +(?:fixed|added)|\+ )"
 )
 """What a program printed, and the other readers have judged; and what is of a program's source or of a list of its changes."""
-_PLAIN = re.compile(r"[(\"'*_]{0,3}[A-Za-z][A-Za-z'’-]*[)\"'*_.,:;!?]{0,3}|\d{1,6}[.,:%]?|[\u4e00-\u9fff].*")
+_PLAIN = re.compile(
+    r"[(\"'*_]{0,3}[A-Za-zÄÖÜäöüß][A-Za-zÄÖÜäöüß'’-]*[)\"'*_.,:;!?]{0,3}|\d{1,6}[.,:%]?|[\u4e00-\u9fff].*"
+)
 PLAIN_SHARE = 0.7  # of the words of a line that a person wrote
 _WORD = re.compile(r"[A-Za-z][\w'’-]*|[\u4e00-\u9fff]{2}")
 _COMMON = re.compile(
-    r"(?i)\b(?:the|an?|is|are|was|were|i|we|my|our|it|this|that|when|after|with|on|in|of|to|and|but|has|have|not|only|all|each|every)\b"
+    r"(?i)\b(?:der|das|ist|und|nicht|wir|ich|auf|nach|beim|unser\w{0,2}|meine?|kein\w{0,2}|seit|"
+    r"the|an?|is|are|was|were|i|we|my|our|it|this|that|when|after|with|on|in|of|to|and|but|has|have|not|only|all|each|every)\b"
     r"|[\u4e00-\u9fff]{4}"
 )
 SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？；])")
@@ -64,7 +67,10 @@ _SOLVED = re.compile(
     r"root cause|caused by|due to|(?:was|is) because|(?:solved|fixed|resolved) (?:it |this )?by|after (?:replacing|swapping)|"
     r"found (?:out )?that)\b"
 )
-OURS = re.compile(r"\b(?:I|I'm|I've|[Ww]e|[Mm]y|[Oo]ur|me|us|mine)\b|[\u6211\u8bf7]")
+OURS = re.compile(
+    r"\b(?:I|I'm|I've|[Ww]e|[Mm]y|[Oo]ur|me|us|mine|[Ii]ch|[Ww]ir|[Uu]ns|[Uu]nsere?[nmrs]?|[Mm]eine?[nmrs]?)\b"
+    r"|[\u6211\u8bf7]|报错|退出了|崩溃了|中断了|用的是"
+)
 _QUOTED = re.compile(r"^\s{0,4}>")
 _HEDGED = re.compile(
     r"(?i)\b(?:maybe|perhaps|probably|possibl[ey]|i (?:think|guess|suspect|wonder|assume)|not sure|seems?|suspect\w*|likely|or)\b"

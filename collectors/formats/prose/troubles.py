@@ -26,7 +26,8 @@ _TROUBLE = re.compile(
     r"delay|latency|regress|increas|drop|\blow(?:er)?\b|timed? ?out|lost|los(?:es|ing)\b|\bmiss(?:es|ed|ing)?\b|"
     r"\bsig[a-z]{3,4}\b|full\b|denied|refused|reject|exceed|insufficient|\boom|memory|corrupt|mismatch|wrong|incorrect|problem|"
     r"issue|bug\b|invalid|unhealthy|unreach|\bdown\b|nans?\b|\bstop|conflict|imbalanc|stale|pressure|evict|reboot|preempt|"
-    r"disabled|trouble|NCCL WARN|vendor err|duplicate|100 ?%|bottleneck|错|失败|卡|慢|异常|不足|死|无法|不能|问题|溢出"
+    r"disabled|trouble|NCCL WARN|vendor err|duplicate|100 ?%|bottleneck|错|失败|卡|慢|异常|不足|死|无法|不能|问题|溢出|"
+    r"hängt|bricht|abgebr|abgest|\bvoll\b|fehler|ausgefallen|defekt|unterbrochen|langsam|verweigert"
 )
 _FAILURE = re.compile(
     r"(?i)fail|error|exception|crash|\bh[au]ng|stuck|froze|dead ?lock|killed|abort|\bdied\b|timed out|\blost\b|cannot|unable|"

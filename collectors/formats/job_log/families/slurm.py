@@ -167,6 +167,20 @@ SHAPES = (
         )
         for word in (" down", " drain", " inval", " fail")
     ),
+    shape(  # sinfo: an asterisk marks a node that does not respond; several at once may share the cause
+        " down*",
+        r"^\s{0,4}[\w.-]{1,64}\*?\s{1,20}up\s{1,20}\S{1,20}\s{1,20}\d{1,6}\s{1,20}down\*\s{1,20}" + _NODE + r"\s*$",
+        "node_failure",
+        operation="unheard",
+    ),
+    shape(
+        " inval",
+        r"^\s{0,4}[\w.-]{1,64}\*?\s{1,20}up\s{1,20}\S{1,20}\s{1,20}\d{1,6}\s{1,20}(?P<message>inval\*?\s{1,20}"
+        + _NODES
+        + r")\s*$",
+        "evicted",
+        operation="daemon",
+    ),
     shape("Reason=", r"(?:^|[\s:])Reason=" + _REASON + r"\s?\[\w{1,32}@\d{4}-", "node_failure"),
     *(
         shape(word, r"\sPD\s.{1,120}\s\((?P<message>" + word + r"[^)]{0,200})\)\s*$", "pod_waits")
