@@ -20,7 +20,7 @@ _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/|^.*/lib(?:64)?/python\d(?:
 _TORCH = re.compile(r"(?:^|/)torch/(?:autograd|cuda|distributed|nn|optim|utils|_dynamo|_inductor|fx)/")
 _PROBE = "faulthound_probe.py"
 _BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)|\[[^\[\]]*\]")
-_SUFFIX = re.compile(r"@.*$|\.(?:constprop|isra|part|cold|llvm)\.?\d*.*$")
+_SUFFIX = re.compile(r"@.*|\.(?:constprop|isra|part|cold|llvm).*", re.DOTALL)
 _HEXADECIMAL = re.compile(r"^(?:0x[0-9a-fA-F]+|\?\?)$")
 _INTERPRETER = re.compile(
     r"^(?:_?Py[A-Z_]\w*|_PyRun\w*|pymain_\w+|cfunction_\w+|method_vectorcall\w*|vectorcall_\w+|slot_\w+|builtin_\w+|"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 
 from analyzers.model.ranges import ranges
 from analyzers.model.verdict import Verdict
 
 _MORE = re.compile(r"(\d+) more")
-_OF_A_RANK = re.compile(r"(?:.*#\d+:)?(.*) of rank (\d+): (.*)", re.DOTALL)
+_PLACE = re.compile(r"#\d+:")  # in a log or dump: `train.log#2:`
+_OF_A_RANK = re.compile(r" of rank (\d{1,9}): ")
 
 
 def count(verdict: Verdict) -> int:
@@ -24,12 +26,21 @@ def lines(verdict: Verdict) -> list[str]:
     for line in verdict.coverage.unread:
         if _MORE.fullmatch(line) and line == verdict.coverage.unread[-1]:
             continue
-        if (one := _OF_A_RANK.fullmatch(line)) is None:
+        if (one := _last(_OF_A_RANK, line)) is None:
             found[line] = None
-        else:
-            of_ranks.setdefault((one[1], one[3]), set()).add(int(one[2]))
-            found[one[1], one[3]] = None
+            continue
+        what, why = line[: one.start()], line[one.end() :]
+        if place := _last(_PLACE, what):
+            what = what[place.end() :]
+        of_ranks.setdefault((what, why), set()).add(int(one[1]))
+        found[what, why] = None
     return [one if isinstance(one, str) else _sentence(*one, of_ranks[one]) for one in found]
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match. Agents report long texts: the time of one greedy pattern would grow by their square."""
+    found = deque(pattern.finditer(text), maxlen=1)
+    return found[0] if found else None
 
 
 def _sentence(what: str, why: str, ranks: set[int]) -> str:

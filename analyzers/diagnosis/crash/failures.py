@@ -386,12 +386,13 @@ def peers_lost(echoes: Sequence[LogEvent], nodes: Collection[str | None]) -> tup
     return tuple(found)
 
 
+_NOT_IN_BARRIER = re.compile(r"[Rr]anks? (\d[\d, ]*) failed to pass monitoredBarrier")
+
+
 def missing_in_barrier(events: Sequence[LogEvent]) -> set[int]:
     """Return the ranks that a monitored barrier reports as missing: ``Ranks 1, 3 failed to pass monitoredBarrier``."""
     found: set[int] = set()
     for event in events:
-        for match in re.finditer(
-            r"[Rr]anks? ((?:\d+(?:, ?)?)+) failed to pass monitoredBarrier", event.message or event.text
-        ):
-            found |= {int(number) for number in re.findall(r"\d+", match[1])}
+        for match in _NOT_IN_BARRIER.finditer(event.message or event.text):
+            found |= {int(number) for number in re.findall(r"\b\d{1,9}\b", match[1])}
     return found

@@ -26,7 +26,10 @@ _ECHOING = frozenset({74, 95, 136, 155, *xids.NVLINK5})
 _BY_PEER = "investigate_peer_device"
 _UNEXPLAINED = "sympathetic_report_solo"
 
-_GUIDANCE = (re.compile(r"\bto 0x[0-9a-fA-F]+ \(([^)]+)\)"), re.compile(r": 154,(?: pid=[^,]*, name=[^,]*,)? ?(.*)$"))
+_GUIDANCE = (
+    re.compile(r"\bto 0x[0-9a-fA-F]+ \(([^)]{1,200})\)"),
+    re.compile(r": 154,(?: pid=[^,]*, name=[^,]*,)? ?(.*)"),
+)
 _RECOVERIES = (("reboot", "_then_reboot"), ("drain and reset", "_then_drain"), ("reset", "_then_reset"))
 
 

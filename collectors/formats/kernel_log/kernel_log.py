@@ -37,7 +37,7 @@ _CUT_FRAME = re.compile(
 _TRACE_HEAD = re.compile(
     r"^\s*(?:Call Trace|<TASK>|</TASK>|task:|Workqueue:|\"echo 0|RIP:|R[A-D]X:|ORIG_RAX|CPU:)|"
     r"[Tt]ainted|^\S.{0,40}\sD\s+[0-9a-fx ]{8,80}$|"
-    r"^\s*(?:[0-9a-f]{8,16} ?){1,8}\s*$"  # words of the stack, which kernels before 4.11 print
+    r"^\s*[0-9a-f]{8,16}(?: [0-9a-f]{8,16}){0,7}\s*$"  # words of the stack, which kernels before 4.11 print
 )
 _WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems of other machines first
     ("nfs", re.compile(r"nfs|\brpc_|xprt_|\bsunrpc\b")),

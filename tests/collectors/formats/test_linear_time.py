@@ -11,8 +11,15 @@ from tests.support.parsers import parsers
 
 SIZE = 1 << 12
 MOST_CASES = 24  # of each parser; `python -m tests.acceptance.adversarial_lines` runs all, up to 1 MB
-# What was found quadratic once, of each kind.
+WORDS_OF_A_STACK = Case(
+    "words of a stack",
+    "",
+    f"[  100.300000] INFO: task a:1 blocked for more than 120 seconds.\n[  100.300001] {'a' * 127}x\n",
+)
+# What was found quadratic once, of each kind, or worse.
 FOUND = {
+    "kernel_log": [WORDS_OF_A_STACK],
+    "live kernel": [WORDS_OF_A_STACK],
     "nccl_ras_json": [
         Case("braces", "", "{"),
         Case("escapes", '{"hash":"', '\\"'),
