@@ -1,7 +1,7 @@
 """Where each rank spends its time: py-spy samples its main thread for some seconds, without a pause.
 
-A sample costs half a millisecond of a processor. Each rank is sampled for ten seconds of every two minutes, as far as a share of
-a core that accumulates pays for it: the ranks that wait longest come first. A command samples all of them at once, more densely.
+A sample costs half a millisecond of a processor. One rank after the other is sampled for ten seconds, each of eight every two
+minutes, as far as a share of a core that accumulates pays for it. A command samples all of them at once, more densely.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from collectors.live.stacks import program
 from collectors.records import Profile, Record, Unread, block
 
 RANK_EVERY_SECONDS = 120.0
-SHARE_OF_A_CORE, MOST_SHARE = 0.0005, 0.008  # of each rank, and of all together
-SAVED_SECONDS = 0.5  # of CPU time that may accumulate
-COST_SECONDS = 0.06  # of CPU time, of the first look; then what looks have cost
+SHARE_OF_A_CORE = 0.005
+SAVED_SECONDS = 0.2  # of CPU time that may accumulate
 SECONDS, SAMPLES_A_SECOND = 10, 8
 ASKED_SECONDS, ASKED_SAMPLES_A_SECOND = 4, 40
 STARTING_SECONDS = 15.0  # of py-spy, on a busy machine: it waits for a processor
@@ -33,7 +32,7 @@ MOST_RANKS = 16  # at once
 @collector(
     "profile",
     gives="in which functions each rank spends its time",
-    every_seconds=30.0,
+    every_seconds=15.0,
     limit_seconds=45.0,
     answers=("profile",),
 )
@@ -47,7 +46,6 @@ class Profiles:
         self._sampled_at: dict[tuple[int, int], float] = {}  # (pid, start) → monotonic instant
         self._earned_at: float | None = None
         self._earned_seconds = 0.0
-        self._cost_seconds = COST_SECONDS
 
     def __call__(self, request: Request | None) -> Iterable[Yielded]:
         """Yield a profile of each rank."""
@@ -66,21 +64,18 @@ class Profiles:
         return self._sampled(ranks[:MOST_RANKS], dense=request is not None)
 
     def _due(self, ranks: list[TrainingProcess]) -> list[TrainingProcess]:
-        """Return the ranks that are due, the longest waiting first, as many as are paid for. Young ones may start undisturbed."""
+        """Return the rank that has waited longest, where one is due and paid for. Young ones may start undisturbed."""
         now = self._host.clock.monotonic()
         if self._earned_at is not None:
-            share = min(self._share * len(ranks), MOST_SHARE)
-            self._earned_seconds = min(SAVED_SECONDS, self._earned_seconds + share * (now - self._earned_at))
+            self._earned_seconds = min(SAVED_SECONDS, self._earned_seconds + self._share * (now - self._earned_at))
         self._earned_at = now
-        self._sampled_at = {
-            key: self._sampled_at.get(key, now) for key in ((one.pid, one.start_ticks) for one in ranks)
-        }
-        due = sorted(
-            (at, place) for place, at in enumerate(self._sampled_at.values()) if now - at >= RANK_EVERY_SECONDS
-        )
-        paid = [ranks[place] for _, place in due][: max(0, int(self._earned_seconds / self._cost_seconds))]
-        self._sampled_at |= dict.fromkeys(((one.pid, one.start_ticks) for one in paid), now)
-        return paid
+        by_key = {(one.pid, one.start_ticks): one for one in ranks}
+        self._sampled_at = {key: self._sampled_at.get(key, now) for key in by_key}
+        key = min(self._sampled_at, key=lambda key: self._sampled_at[key])
+        if self._earned_seconds <= 0.0 or now - self._sampled_at[key] < RANK_EVERY_SECONDS:
+            return []
+        self._sampled_at[key] = now
+        return [by_key[key]]
 
     def _sampled(self, ranks: list[TrainingProcess], *, dense: bool) -> Iterator[Record]:
         seconds, rate = (ASKED_SECONDS, ASKED_SAMPLES_A_SECOND) if dense else (SECONDS, SAMPLES_A_SECOND)
@@ -90,9 +85,7 @@ class Profiles:
 
         with ThreadPoolExecutor(MOST_RANKS) as threads:
             for record, cpu_seconds in threads.map(sample, ranks):
-                if not dense:
-                    self._earned_seconds -= cpu_seconds
-                    self._cost_seconds += (cpu_seconds - self._cost_seconds) / 8
+                self._earned_seconds -= 0.0 if dense else cpu_seconds
                 yield record
 
     def _sample(self, rank: TrainingProcess, seconds: int, rate: int) -> tuple[Record, float]:

@@ -105,7 +105,7 @@ def test_when_asked_each_rank_gives_the_shares_of_its_time(ranks: Ranks) -> None
 
 @pytest.mark.system
 def test_looks_are_earned_and_the_longest_waiting_comes_first(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A profiler that takes 0.4 s of a processor runs as often as 0.15 % of a core pay for, on each of three ranks in turn."""
+    """A profiler that takes 0.4 s of a processor runs as often as 0.5 % of a core pay for, on each of three ranks in turn."""
     pids = {ranks.start(rank).pid: rank for rank in range(3)}
     looked: list[int] = []
 
@@ -119,9 +119,9 @@ def test_looks_are_earned_and_the_longest_waiting_comes_first(ranks: Ranks, monk
     assert isinstance(host.clock, Clock)
     for _ in range(121):
         list(collect(None))
-        host.clock.seconds += 30.0
+        host.clock.seconds += 15.0
 
-    assert len(looked) == pytest.approx(120 * 30 * 0.0015 / 0.4, abs=3)
+    assert len(looked) == pytest.approx(120 * 15 * 0.005 / 0.4, abs=3)
     assert all(abs(looked.count(rank) - len(looked) / 3) <= 1 for rank in range(3))
 
 
