@@ -68,7 +68,10 @@ def _slow(state: EngineState, incident: Incident) -> SlowLook | None:
     if view is None or found is None:
         return SlowLook(since=since, step=incident.last_step or 0, reported=reported)
     earlier = view.progress.slowdowns_before(found.since)
-    measures = view.burdens.compare(found.since, state.now, found.before_seconds, found.seconds, earlier)
+    # What was read after the steps have become shorter is not what they were longer by.
+    over_at = found.until or view.progress.recovered_at
+    until, lasts = min(over_at or state.now, state.now), over_at is None
+    measures = view.burdens.compare(found.since, until, found.before_seconds, found.seconds, earlier, lasts=lasts)
     return SlowLook(
         since=found.since, step=found.step, before_seconds=found.before_seconds, seconds=found.seconds,
         measures=tuple(measures), code=other_code(state, view, found), reported=reported,

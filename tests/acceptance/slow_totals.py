@@ -62,6 +62,24 @@ def _of_run(rows: Sequence[Row]) -> dict[str, Any]:
         "with_other_incidents": len(stood_still),
         "right_of_those": sum(not row["wrong"] for row in stood_still),
         "median_load": _median(row["load"] for row in rows),
+        "one_rank_slow": {
+            lanes: _named([row for row in rows if ("+probe" in row["lane"]) is probe])
+            for lanes, probe in (("with the probe", True), ("without", False))
+        },
+    }
+
+
+def _named(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return who was named where one rank alone made the steps longer, and how often a rank was where all did."""
+    worth = [row for row in rows if row["culprit"] >= 0 and row["longer"] > WORTH_SHARE and row["slow_incidents"]]
+    alone = [row for row in worth if not row["fault"].endswith("all")]
+    return {
+        "opened": len(alone),
+        "guilty_rank_named": sum(row["named"] == [row["culprit"]] for row in alone),
+        "others_named": sum(any(rank != row["culprit"] for rank in row["named"]) for row in alone),
+        "median_named_seconds": _median(row["named_seconds"] for row in alone if row["named"] == [row["culprit"]]),
+        "all_slow": len(worth) - len(alone),
+        "named_where_all_are": sum(bool(row["named"]) for row in worth if row["fault"].endswith("all")),
     }
 
 

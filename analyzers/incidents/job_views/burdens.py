@@ -172,11 +172,12 @@ class Burdens:
 
     def compare(
         self, since: float, now: float, before_seconds: float, seconds: float,
-        earlier: Sequence[tuple[float, float]] = (),
+        earlier: Sequence[tuple[float, float]] = (), *, lasts: bool = True,
     ) -> Iterator[Measure]:  # fmt: skip
         """Yield what was read before a slowdown and since. The lengths are those of a step, before and since.
 
-        ``earlier``: slowdowns that are over. What was read in them is not what was usual.
+        ``earlier``: slowdowns that are over. What was read in them is not what was usual. ``lasts``: the minute that has begun
+        is of this one, too.
         """
         for name, kind in KINDS.items():
             minutes = self._minutes[name]
@@ -193,7 +194,9 @@ class Burdens:
             known = np.isfinite(before) & np.isfinite(after)
             if known.any():
                 yield _measure(name, kind, list(self._rows[kind.of]), known, before, after, least)
-        yield from self._sampled(Span(*_before(since), before_seconds), Span(since, now, seconds), earlier)
+        yield from self._sampled(
+            Span(*_before(since), before_seconds), Span(since, now + MINUTE_SECONDS * lasts, seconds), earlier
+        )
         nodes, before, after = self.connections.compare(_before(since), (since, now), earlier)
         if nodes:
             known = np.ones(len(nodes), np.bool_)

@@ -190,9 +190,20 @@ class Progress:
     @property
     def slowdown(self) -> Slowdown | None:
         """Return the slowdown that lasts, by the most frequent reporter that reports one."""
+        pace = self._slow_pace
+        return None if pace is None else pace.slowdown
+
+    @property
+    def recovered_at(self) -> float | None:
+        """Return since when its steps seem as short as before; None: it lasts, or there is none."""
+        pace = self._slow_pace
+        return None if pace is None else pace.recovered_at()
+
+    @property
+    def _slow_pace(self) -> StepPace | None:
         lead = self.lead
-        found = [self.series[key].pace.slowdown for key in sorted(self.series, key=lambda key: (key != lead, key))]
-        return next((one for one in found if one is not None), None)
+        paces = (self.series[key].pace for key in sorted(self.series, key=lambda key: (key != lead, key)))
+        return next((one for one in paces if one.slowdown is not None), None)
 
     def slowdown_after(self, at: float) -> Slowdown | None:
         """Return the newest slowdown that was over after an instant; None: it lasts, or is not known."""

@@ -28,7 +28,7 @@ _compiled: dict[str, FrameRules] = {}
 
 
 class Span(NamedTuple):
-    """A span of time, and how long a step took in it."""
+    """Whole minutes of a span of time, and how long a step took in it."""
 
     begin: float
     end: float
@@ -60,8 +60,7 @@ class SampledTime:
     ) -> tuple[Floats, Floats, Floats]:
         """Return of each rank the seconds a step of its own, before and since, and the standard error of their difference."""
         own_before, error_before = self._own(before, earlier)
-        # The minute that has begun counts, too: looks that were asked for are in it.
-        own_since, error_since = self._own(since._replace(end=since.end + MINUTE_SECONDS))
+        own_since, error_since = self._own(since)
         return own_before, own_since, np.hypot(error_before, error_since)
 
     def _own(self, span: Span, earlier: Sequence[tuple[float, float]] = ()) -> tuple[Floats, Floats]:

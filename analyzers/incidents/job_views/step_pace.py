@@ -46,6 +46,7 @@ AGAIN_SECONDS, AGAIN_SPANS = 60.0, 4  # as fast as before: over
 ADOPTED_SECONDS = 6 * 3600.0
 MOST_PAST = 16
 DAY_SECONDS = 86_400.0
+RECOVERED_SPANS = 2
 REGULAR = 0.1  # of the time between two slowdowns: what comes as regularly as this is the job's own
 LONGER_THAN_USUAL = 1.5
 
@@ -165,6 +166,19 @@ class StepPace:
         newest = [self._points[place] for place in sorted(self._points)[-GLANCE_POINTS:]]
         steps = newest[-1].step - newest[0].step
         return steps <= 0 or newest[-1].at - newest[0].at > GLANCE_TIMES * self._usual * steps
+
+    def recovered_at(self) -> float | None:
+        """Return since when steps seem as short as before, which is too new to end the slowdown; None: they do not."""
+        if self.slowdown is None:
+            return None
+        bound = math.sqrt(self.slowdown.before_seconds * self.slowdown.seconds)
+        points = [self._points[place] for place in sorted(self._points)]
+        since, count = None, 0
+        for one, other in reversed(list(pairwise(points))):
+            if other.at - one.at > bound * (other.step - one.step):
+                break
+            since, count = one.at, count + 1
+        return since if count >= RECOVERED_SPANS else None
 
     def _spans(self, standstills: Iterable[Standstill]) -> PaceSpans:
         """Return the spans, without warm-up, those that no agent read, and the newest one, which is not whole yet."""

@@ -9,16 +9,21 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from analyzers.diagnosis.slow.live import live_claims
+from analyzers.incidents.cuts import make_cut
+from analyzers.incidents.detectors.slow import detect
+from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.burdens import Burdens
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.sampled_time import SampledTime, Span
+from analyzers.incidents.state import EngineState
+from analyzers.model.incident import Incident, Symptom
 from analyzers.model.slow_look import Apart, Measure, SlowLook
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import Frame, ProcessState, Profile, Record, StackShare
 from service.packaged_knowledge import load
-from tests.analyzers.incidents.test_who_is_slow import BEGAN, Readings, named, timed, verdicts, working
-from tests.support.watched_jobs import START
+from tests.analyzers.incidents.test_who_is_slow import BEGAN, Readings, _of, named, timed, verdicts, working
+from tests.support.watched_jobs import START, WatchedJob
 
 EVERY_SECONDS, ASKED = 120.0, (130.0, 140.0, 150.0, 160.0, 170.0)  # since the slowdown
 LONGER = 0.4  # a step of a second
@@ -167,6 +172,36 @@ def test_without_a_past_nobody_stands_apart() -> None:
     """An agent that began to sample with the slowdown does not know what was before."""
     assert apart(compared(sampled(late({5}), since=BEGAN))) == []
     assert outside_most_often(sampled(late({5}), since=BEGAN)) == 5
+
+
+def test_what_comes_after_the_slowdown_takes_no_name_away() -> None:
+    """The fault has ended; while its incident is open, all ranks are outside communication for more of shorter steps."""
+    ended = BEGAN + 165.0
+    given = sampled(late({5}))
+    noise = random.Random(1)
+    steps = (BEGAN, BEGAN + 118.0)  # of 1.4 s
+    job = WatchedJob(law=lambda step, noise: noise.uniform(0.97, 1.03) * (1.4 if steps[0] <= step < steps[1] else 1.0))
+    view = JobView("run", 0, load())
+    for batch in job.batches(0.0, ended + 45.0):
+        at, number = batch.received_at - START, int(batch.node[1:])
+        more = list(given(at, number))
+        if at > ended:
+            more = [profile(rank, at, 0.6, 8.0, 800, noise) for rank in range(4 * number, 4 * number + 4)]
+        view.take(batch, list(_of(batch, [*batch.records, *more])))
+        list(detect(view, batch.received_at))
+    state = EngineState(load(), now=START + ended + 45.0)
+    state.jobs["run", 0] = view
+    symptom = Symptom(kind="slow", detector="slow", at=START + BEGAN, text="")
+    incident = Incident(
+        id="i", kind="slow", job="run", attempt=0, opened_at=START + BEGAN + 130.0, onset_at=START + BEGAN, symptoms=(symptom,),
+        after=0, nodes=("n0", "n1"),
+    )  # fmt: skip
+
+    slow = make_cut(state, incident).slow
+
+    assert view.progress.slowdown is not None
+    assert slow is not None
+    assert apart(next(one for one in slow.measures if one.name == "sampled")) == ["5"]
 
 
 def test_a_few_samples_are_not_enough() -> None:

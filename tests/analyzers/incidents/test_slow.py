@@ -342,3 +342,16 @@ def test_a_regular_slowdown_is_the_jobs_own() -> None:
     seen = shown(WatchedJob(nodes=1, law=law), 6 * 1_800.0)
 
     assert len([text for _, text in seen if text != "over"]) == 2
+
+
+def test_a_slowdown_that_seems_over_is_known_before_it_is() -> None:
+    """Two spans of steps as before are no end yet, and what is read in them is not of the slowdown."""
+    view, known = JobView("run", 0), dict[float, float | None]()
+    for batch in WatchedJob(law=slower(1.4, until=BEGAN + 200.0)).batches(0.0, BEGAN + 245.0):
+        view.take(batch, batch.records)
+        list(detect(view, batch.received_at))
+        known[batch.received_at - START - BEGAN] = view.progress.recovered_at
+
+    assert all(found is None for at, found in known.items() if at < 215.0)
+    assert view.progress.slowdown is not None
+    assert view.progress.recovered_at == pytest.approx(START + BEGAN + 200.0, abs=15.0)
