@@ -13,6 +13,7 @@ from typing import Any
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event
 from collectors.formats.job_log.vocabularies import Found, find, holds_any, is_apart, is_explained
+from collectors.formats.job_log.vocabularies.outside import NOT_REACHED
 from collectors.formats.quotations import is_quoted
 from collectors.records import LogEvent
 
@@ -54,9 +55,12 @@ _FAILED = re.compile(
     r"returned|status|result|code|rc|died|crashed|unexpected(?:ly)?)\b(?:[^.?!]|[.?!](?!\s+[A-Z])){0,200}$"
 )
 _RUNTIME = re.compile(r"\W{0,4}(?:CUDA|HIP|NPU|XPU|HPU|MUSA|MLU|TPU) ")
-_OF_PROGRAM = re.compile(r"^(?:[\w./+@-]{1,80}(?:\[\d{1,9}\])?|/\S{1,160}: line \d{1,6}): (?:\S.{0,240}: )?\"?$")
+_OF_PROGRAM = re.compile(
+    r"^(?:[\w./+@-]{1,80}(?:\[\d{1,9}\])?|/\S{1,160}: line \d{1,6}): (?:\(\d{1,3}\) )?(?:\S.{0,240}: )?\"?$"
+)
 _PASSED = re.compile(
-    r"(?i)\b(?:re-?tr(?:y(?! count)|ies|ying|ied)|try(?:ing)? again|will try|attempt \d|attempts? (?:left|remaining)|back-?off|"
+    r"(?i)\b(?:re-?tr(?:y(?! count)|ies(?! exceeded)|ying|ied)|try(?:ing)? again|will try|attempt \d|"
+    r"attempts? (?:left|remaining)|back-?off|"
     r"fall(?:s|ing)? ?back|fallback|ignor(?:e|es|ed|ing)|skip(?:s|ped|ping)?|non-?fatal|recover(?:s|ed|ing|y)|"
     r"continu(?:e|es|ing)|harmless|expected|(?:no|without|0|zero) (?:errors?|failures?)|"
     r"error(?:s|_count|_rate)?[\"']?\s?[:=]\s?0\b|disabled|optional|resolved|fixed|reconnect(?:ed|ing)?|assertRaises|pytest|cuInit)\b"
@@ -165,6 +169,8 @@ def _states(text: str, found: Found) -> bool:
         return True
     if found.name in PASSED_OVER:
         return False
+    if found.name == NOT_REACHED and _OF_PROGRAM.match(before):
+        return True  # with its address
     if (_FAILED.search(before[-240:]) and (is_text or is_apart(text, found.start))) or (
         is_text and _RUNTIME.fullmatch(before)
     ):

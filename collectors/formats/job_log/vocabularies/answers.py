@@ -19,6 +19,7 @@ HTTP_AT = re.compile(
     _FROM_OUTSIDE + r"(?:\bHTTP(?:/\d(?:\.\d)?)?[ _-](?:[Ee]rror|[Ss]tatus)(?: code)?(?: of| is)?[ :=(\"']{1,3}|"
     r"\b[Ss]tatus[ _]?[Cc]ode(?: of| is)?[ :=(\"']{1,3}|\bHTTP(?:Status)?Error: |: (?=\d{1,3} (?:Client|Server) Error\b)|"
     r"\b(?:[Cc]lient|[Ss]erver) error '(?=\d{3} )|\bHTTP status (?:client|server) error \((?=\d{3} )|\bError code: (?=\d{3} - )|"
+    r"<Response \[|"
     r"^\W{0,4}(?=\d{3} (?:Client|Server) Error: )|\w: (?=\d{3}, message=)|: (?=\d{3} (?:GET|POST|PUT|HEAD|DELETE|PATCH) https?://))"
     r"(\d{1,3})\b(?! thrown while)(?=[ )\]:,.\"']|$)"
 )

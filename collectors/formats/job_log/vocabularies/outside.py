@@ -21,19 +21,29 @@ _ADDRESS = re.compile(
     r"https://(?:[^@/\s]{1,80}@)?" + _NAME.format("web") + r"(?::443)?(?=[/\s\"'`)\]>,;]|\.?$)"
     r"|\bhost=['\"]" + _NAME.format("pool") + r"['\"], port=(?:443|80)\b"
     r"|\b" + _NAME.format("port") + r"(?::| port )443\b"
-    r"|\bresolve (?:host:? )?['\"]?" + _NAME.format("resolved") + r"(?=['\"\s:.;,)]|$)"
+    r"|\bresolv(?:e|ing) (?:host:? )?['\"]?" + _NAME.format("resolved") + r"(?=['\"\s:.;,)]|$)"
+    r"|(?P<hub>\bon the Hub\b|\b[Cc]onnect to proxy\b)"
 )
 _FAILED = re.compile(
     r"(?i)max retries exceeded|(?:read |connect(?:ion)? )?timed? ?out|connection (?:refused|reset|aborted|broken|error|closed)|"
     r"(?:cannot|could ?n[o']t|can't|failed to|unable to) (?:connect|reach|resolve|establish|download|fetch|access|open)|"
     r"name or service not known|name resolution|no route to host|network is unreachable|ssl(?:eof)?error|eof occurred|"
-    r"remote end closed|incompleteread|ssl_error|certificate verify failed"
+    r"remote end closed|incompleteread|ssl_error|certificate verify failed|"
+    r"no such host|i/o timeout|handshake timeout|failure resolving"
 )
 
 
 def may_name(text: str) -> bool:
     """Whether a line may report such a failure, whatever its numbers are."""
-    return ("http" in text or "host" in text or "443" in text or "000" in text) and _FAILED.search(text) is not None
+    return (
+        "http" in text
+        or "host" in text
+        or "443" in text
+        or "000" in text
+        or "the Hub" in text
+        or "resolving" in text
+        or "proxy" in text
+    ) and _FAILED.search(text) is not None
 
 
 def unreached(text: str) -> tuple[int, int] | None:
