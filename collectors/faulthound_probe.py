@@ -330,7 +330,11 @@ class _Waits:
 
 
 class _Device:
-    """Event pairs on the current CUDA stream, read once the device has passed them: the probe never waits."""
+    """Event pairs on the current CUDA stream, read once the device has passed them: the probe never waits.
+
+    Before the job itself uses the device nothing is asked of it: the question would begin a context, and forbid CUDA in
+    every process that is forked later.
+    """
 
     def __init__(self, cuda: Any, ring: Ring) -> None:
         self.cuda, self.ring = cuda, ring
@@ -338,9 +342,13 @@ class _Device:
         self.passed: deque[tuple[str, int, Any, Any]] = deque(maxlen=MOST_DEVICE_PAIRS)
         self.free: list[Any] = []
 
+    def captures(self) -> bool:
+        """Return whether a graph is being captured: an event would become part of it, and a question about one ends it."""
+        return bool(self.cuda.is_initialized() and self.cuda.is_current_stream_capturing())
+
     def event(self) -> Any:
-        """Record an event; None while a graph is captured: the event would become part of it."""
-        if self.cuda.is_current_stream_capturing():
+        """Record an event; None while none may be recorded."""
+        if not self.cuda.is_initialized() or self.captures():
             return None
         event = self.free.pop() if self.free else self.cuda.Event(enable_timing=True)
         event.record()
@@ -360,7 +368,8 @@ class _Device:
 
     def read(self) -> None:
         """Note the pairs that the device has passed. An event that ends a pair and begins the next is not reused."""
-        while self.passed and self.passed[0][3].query():
+        captures = bool(self.passed) and self.captures()
+        while self.passed and not captures and self.passed[0][3].query():
             name, step, start, end = self.passed.popleft()
             self.ring.timing(self.ring.name(name), step, int(start.elapsed_time(end) * 1e6))
             if name == "communication":
@@ -385,24 +394,24 @@ class _Parameters:
 
     def take(self, step: int) -> None:
         """Hash after this step, if it is one of those. A parameter that cannot be read ends it: one failure, not a hundred."""
+        cuda = self.torch.cuda
+        if cuda.is_initialized() and cuda.is_current_stream_capturing():  # it would become part of the graph
+            return
         self.read()
         if self.every <= 0 or step % self.every:
             return
         every, self.every = self.every, 0
-        cuda = self.torch.cuda
-        on_device = cuda.is_initialized()
-        if not (on_device and cuda.is_current_stream_capturing()):  # it would become part of the graph
-            with self.torch.no_grad():
-                sums: dict[Any, list[Any]] = {}
-                for tensor in self.tensors():
-                    sums.setdefault(tensor.device, []).append(self.sum(tensor))
-                copies = [self.torch.stack(found).to("cpu", non_blocking=True) for found in sums.values()]
-            event = cuda.Event() if any(device.type == "cuda" for device in sums) else None
-            if event is not None:
-                event.record()
-            if copies:
-                self.awaited.append((step, time.monotonic_ns(), copies, event))
-            self.read()
+        with self.torch.no_grad():
+            sums: dict[Any, list[Any]] = {}
+            for tensor in self.tensors():
+                sums.setdefault(tensor.device, []).append(self.sum(tensor))
+            copies = [self.torch.stack(found).to("cpu", non_blocking=True) for found in sums.values()]
+        event = cuda.Event() if any(device.type == "cuda" for device in sums) else None
+        if event is not None:
+            event.record()
+        if copies:
+            self.awaited.append((step, time.monotonic_ns(), copies, event))
+        self.read()
         self.every = every
 
     def tensors(self) -> list[Any]:
@@ -466,7 +475,7 @@ class _Probe:
             raise
         if os.environ.get("FAULTHOUND_ROLE"):
             ring.put(ROLE_AT, ring.name(os.environ["FAULTHOUND_ROLE"]), "<i")
-        if os.environ.get("FAULTHOUND_PROBE_CUDA", "1") != "0" and torch and torch.cuda.is_available():
+        if os.environ.get("FAULTHOUND_PROBE_CUDA", "1") != "0" and torch:
             self.device = _Device(torch.cuda, ring)
         every = os.environ.get("FAULTHOUND_PROBE_HASH", "")
         if every.isdecimal() and int(every) and torch:
@@ -581,9 +590,10 @@ class _Probe:
             group = self.groups.get(pg.group_name)
             if group is not None and group.number >= 0 and pg._get_sequence_number_for_group() > max(group.expected, 0):
                 ring.put(UNSEEN_AT + group.number, 1, "<B")  # DDP's buckets: C++ issues them
-        for key, (work, _, _) in list(self.pending.items())[:64]:
-            if (alive := work()) is not None and alive.is_completed():
-                self.left(key)
+        if self.device is None or not self.device.captures():
+            for key, (work, _, _) in list(self.pending.items())[:64]:
+                if (alive := work()) is not None and alive.is_completed():
+                    self.left(key)
         if self.device is not None:
             self.device.read()
         blocked_ns = self.waits.end_step(world)

@@ -223,7 +223,8 @@ class Event:
         self.at = Event.now
 
     def query(self) -> bool:
-        """Say whether the device has come that far; never wait."""
+        """Say whether the device has come that far; never wait. CUDA ends a capture at this question."""
+        assert not Cuda.capturing
         return self.at <= Event.passed
 
     def elapsed_time(self, end: Event) -> float:
@@ -238,13 +239,19 @@ class Cuda:
 
     Event = Event
     capturing = False
+    initialized = True
+
+    def is_initialized(self) -> bool:
+        """Say whether this process has used the device."""
+        return self.initialized
 
     def is_current_stream_capturing(self) -> bool:
-        """Say whether a graph is being captured."""
-        return self.capturing
+        """Say whether a graph is being captured; torch begins a context for the answer."""
+        assert self.initialized
+        return Cuda.capturing
 
 
-def test_device_timings_are_read_without_waiting(tmp_path: Path) -> None:
+def test_device_timings_are_read_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Phases are timed by the device and reported once it has passed them; nothing is recorded into a captured graph."""
     ring = faulthound_probe.Ring(str(tmp_path / "1.ring"), 0, 1)
     cuda = Cuda()
@@ -256,11 +263,26 @@ def test_device_timings_are_read_without_waiting(tmp_path: Path) -> None:
     device.read()
     first = parse((tmp_path / "1.ring").read_bytes()).timings
     Event.passed = 100.0
+    monkeypatch.setattr(Cuda, "capturing", True)
     device.read()
-    cuda.capturing = True
     device.change("forward")
     device.change("")
+    captured = parse((tmp_path / "1.ring").read_bytes()).timings
+    monkeypatch.setattr(Cuda, "capturing", False)
+    device.read()
 
-    assert first == ((1, "forward", -1, 30_000_000),)
+    assert first == captured == ((1, "forward", -1, 30_000_000),)
     assert parse((tmp_path / "1.ring").read_bytes()).timings == (*first, (2, "backward", -1, 60_000_000))
     assert device.passed == deque()
+
+
+def test_a_job_that_does_not_use_the_device_gets_no_context(tmp_path: Path) -> None:
+    """Until the job begins to use CUDA, the probe records no event and asks the driver nothing."""
+    cuda = Cuda()
+    cuda.initialized = False
+    device = faulthound_probe._Device(cuda, faulthound_probe.Ring(str(tmp_path / "1.ring"), 0, 1))
+    device.change("forward")
+    device.change("")
+    device.read()
+
+    assert (device.event(), device.phase, device.passed) == (None, None, deque())

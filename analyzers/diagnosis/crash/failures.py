@@ -213,7 +213,7 @@ def classify(
             kind = "launcher"  # the service ends because there is no switch to manage
         if event.event == "creation_failed" and raised:
             kind = "launcher"  # what its constructor raised is there itself
-        if kind == "device_memory" and held_by_others(f"{event.message} {event.text}") >= share:
+        if kind == "device_memory" and max(map(held_by_others, (event.message or "", event.text))) >= share:
             kind = "device_shared"
         if kind == "killed" and _is_cleanup(event, reported):
             kind = "closing"

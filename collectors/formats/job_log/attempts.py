@@ -36,7 +36,8 @@ _BY_PROGRAM = (
     ("Running training", re.compile(r"\*{5} Running training \*{5}")),
     ("using world size:", re.compile(r"^using world size: \d{1,7}, ")),
     ("GLOBAL_RANK: 0", re.compile(r"GLOBAL_RANK: 0, MEMBER: 1/")),
-    ("NCCL version ", re.compile(r"NCCL (?:INFO )?(?:NCCL )?version \d{1,3}\.\d{1,3}")),
+    # torch ends the text of each error of NCCL with ", NCCL version 2.28.9": nothing begins there.
+    ("NCCL version ", re.compile(r"(?:^|\bNCCL INFO )NCCL version \d{1,3}\.\d{1,3}")),
 )
 WORDS = (
     *(word for word, _ in _BY_LAUNCHER if word != "+ "), *(word for word, _ in _BY_PROGRAM),

@@ -44,7 +44,9 @@ GAUGES: tuple[Call, ...] = (
 GAUGE_FIELDS: Mapping[str, str] = {"memory_temperature_celsius": "NVML_FI_DEV_MEMORY_TEMP"}
 
 COUNTERS: tuple[Call, ...] = (
+    # The second form, which drivers have since 510, leaves out what the driver reserves for itself.
     Call(("memory_used_bytes",), ("nvmlDeviceGetMemoryInfo",), take=_members("used")),
+    Call(("memory_used_bytes",), ("nvmlDeviceGetMemoryInfo",), ("nvmlMemory_v2",), take=_members("used")),
     # A bit mask, NVML's nvmlClocksEventReason*: a float cannot hold it.
     Call(
         ("throttle_reasons_mask",), tuple(f"nvmlDeviceGetCurrentClocks{word}Reasons" for word in ("Event", "Throttle"))
@@ -90,7 +92,7 @@ LINK_FIELDS: Mapping[str, str] = {
 }
 
 GAUGE_METRICS = (*(name for call in GAUGES for name in call.metrics), *GAUGE_FIELDS)
-COUNTER_METRICS = (*(name for call in COUNTERS for name in call.metrics), *COUNTER_FIELDS)
+COUNTER_METRICS = (*dict.fromkeys(name for call in COUNTERS for name in call.metrics), *COUNTER_FIELDS)
 LINK_METRICS = ("active", *LINK_ERRORS, *LINK_FIELDS)
 
 

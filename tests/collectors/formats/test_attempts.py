@@ -52,6 +52,11 @@ def test_what_follows_a_failure_and_a_beginning_is_the_next_attempt(mark: str) -
         CRASH + "***** Running training *****\n" + MISSING,  # while the job starts up
         STEPS + AGAIN + "restart_count=1 master_addr=n1\n" + CRASH + MISSING,  # nothing had failed
         STEPS + CRASH + ENDED + STEPS.replace("step ", "step 1") + MISSING,  # printed when the processes ended
+        # torch names the library's version in the text of an error
+        STEPS
+        + MISSING
+        + "[rank1]:[E1122 10:00:03.4 ProcessGroupNCCL.cpp:612] [Rank 1] Collective WorkNCCL(SeqNum=9) raised the "
+        "following async exception: NCCL error: unhandled system error, NCCL version 2.27.5\n",
     ],
 )
 def test_other_logs_are_of_one_attempt(text: str) -> None:

@@ -37,6 +37,7 @@ def test_eight_healthy_gpus_tell_what_they_are_and_what_they_do(worker: Worker) 
     assert column(said, "ecc_dbe_volatile_total") == {uuid(index): 0 for index in range(8)}
     assert len(column(said, "active", "nvlink")) == 8 * 18
     assert column(said, "memory_used_bytes", "gpu_process") == {f"{uuid(2)}/4242": 64 << 30}
+    assert column(said, "memory_used_bytes")[uuid(2)] == 64 << 30, "without what the driver reserves"
 
 
 def test_names_and_states_come_once_and_values_at_every_run(worker: Worker) -> None:

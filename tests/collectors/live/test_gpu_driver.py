@@ -204,6 +204,7 @@ EVERY_CALL = (
     "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetTemperature", "nvmlDeviceGetClockInfo", "nvmlDeviceGetPowerState", "nvmlDeviceGetEnforcedPowerLimit",
     "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth", "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMemoryInfo_v2",
     "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetTotalEccErrors",
     "nvmlDeviceGetRemappedRows", "nvmlDeviceGetPcieReplayCounter", "nvmlDeviceGetTotalEnergyConsumption",
     "nvmlDeviceGetFieldValues", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetNvLinkState",

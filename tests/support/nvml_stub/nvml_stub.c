@@ -21,6 +21,7 @@ typedef unsigned long long u64;
 typedef struct { unsigned index; } gpu_t;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
 typedef struct { u64 total, free, used; } memory_t;
+typedef struct { unsigned version; u64 total, reserved, free, used; } memory_v2_t;
 typedef struct { unsigned gpu, memory; } utilization_t;
 typedef struct { gpu_t *device; u64 type, data; unsigned gpu_instance, compute_instance; } event_t;
 typedef struct { unsigned pid; u64 used; unsigned gpu_instance, compute_instance; } process_t;
@@ -107,13 +108,24 @@ int nvmlDeviceGetUtilizationRates(gpu_t *gpu, utilization_t *out) {
     out->memory = (unsigned)value((int)gpu->index, "memory_utilization", 41);
     return OK;
 }
+#define RESERVED (480ULL << 20)  // the driver's own, which the first form counts as used
 int nvmlDeviceGetMemoryInfo(gpu_t *gpu, memory_t *out) {
     ASKED("nvmlDeviceGetMemoryInfo");
     out->total = 85520809984ULL;
-    out->used = value((int)gpu->index, "memory_used", 64ULL << 30);
+    out->used = value((int)gpu->index, "memory_used", 64ULL << 30) + RESERVED;
     out->free = out->total - out->used;
     return OK;
 }
+#ifndef OLD_DRIVER
+int nvmlDeviceGetMemoryInfo_v2(gpu_t *gpu, memory_v2_t *out) {
+    ASKED("nvmlDeviceGetMemoryInfo_v2");
+    out->total = 85520809984ULL;
+    out->reserved = RESERVED;
+    out->used = value((int)gpu->index, "memory_used", 64ULL << 30);
+    out->free = out->total - out->reserved - out->used;
+    return OK;
+}
+#endif
 int nvmlDeviceGetTemperature(gpu_t *gpu, int sensor, unsigned *out) {
     ASKED("nvmlDeviceGetTemperature");
     (void)sensor;
