@@ -66,6 +66,13 @@ _DIRECTED = re.compile(
     r"limit|monitor|consider|expose|require)\b"
 )
 """A sentence that asks for a deed."""
+_WELL = re.compile(
+    r"(?i)^(?!.*\b(?:but|however|although|though|when|while|until|unless|except|only|if|then|yet|still|with|on)\b).*\b(?:"
+    r"works? (?:now|again|fine|well|as (?:it should|expected))|without (?:any )?(?:errors?|problems?|issues?|crash\w*|hangs?)|"
+    r"(?:does|did|do|has|have)(?: not|n't) (?:crash|hang|fail|happen|occur)\w*|"
+    r"no (?:errors?|problems?|issues?|crash\w*) (?:at all|so far|since))\b"
+)
+"""A sentence that all is well, and in which nothing is set against it."""
 _WISH = re.compile(
     r"(?i)\bwould be (?:very |really )?(?:great|nice|good|helpful|useful|cool|ideal)\b|\bplease (?:add|support|consider|expose)\b"
     r"|\b(?:I|we)(?:'d| would) (?:suggest|propose|(?:like|love) (?:an?|the|it|if|to (?:see|have))\b)|\bfeature request\b|\bRFC\b"
@@ -101,7 +108,9 @@ def _reports(text: str) -> bool:
 
 
 def _is_complaint(said: str, words: re.Pattern[str], supposed: re.Pattern[str]) -> bool:
-    leaves_open = said.rstrip().endswith(("?", "？")) or _DIRECTED.match(said) or TO_COME.search(said)
+    leaves_open = (
+        said.rstrip().endswith(("?", "？")) or _DIRECTED.match(said) or TO_COME.search(said) or _WELL.match(said)
+    )
     return not leaves_open and words.search(said) is not None and not supposed.search(said)
 
 

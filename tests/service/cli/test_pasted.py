@@ -110,6 +110,7 @@ Use gradient checkpointing when memory is short. The loader waits for all worker
 """
 WISHED = "It would be great to have a dashboard of the memory that each GPU has left, and of workers that were killed or hang."
 PLAN = "The maintenance of node 7 is planned for tomorrow. Its GPUs will be down, and jobs that run on it will be requeued."
+REPAIRED = "The training does not crash and no GPU is lost any more; everything works as it should since the update."
 IMAGINED = (
     "Imagine we lose a GPU in the middle of a run of two weeks. How long would it hang until the watchdog ends it, and would the "
     "checkpoint of the last hour be lost?"
@@ -148,6 +149,7 @@ def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, caps
         ("ticket.txt", WISHED),
         ("ticket.txt", PLAN),
         ("ticket.txt", IMAGINED),
+        ("ticket.txt", REPAIRED),
     ],
     ids=[
         "a document",
@@ -164,6 +166,7 @@ def test_a_text_that_no_rule_reads_has_a_cause_by_its_words(tmp_path: Path, caps
         "a wish",
         "a plan",
         "an imagined failure",
+        "what works again",
     ],
 )
 def test_other_texts_have_none(tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
