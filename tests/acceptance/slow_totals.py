@@ -76,6 +76,7 @@ def _named(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "opened": len(alone),
         "guilty_rank_named": sum(row["named"] == [row["culprit"]] for row in alone),
+        "named_and_taken_back": sum(row["named_seconds"] is not None and not row["named"] for row in alone),
         "others_named": sum(any(rank != row["culprit"] for rank in row["named"]) for row in alone),
         "median_named_seconds": _median(row["named_seconds"] for row in alone if row["named"] == [row["culprit"]]),
         "all_slow": len(worth) - len(alone),
