@@ -17,6 +17,7 @@ Action = Literal["evict", "reset_gpu", "reboot_node", "probe", "none"]
 Role = Literal["primary", "sympathetic", "application", "informational", "unused"]
 
 NVLINK5 = range(144, 151)
+CHANNEL_RESET = 43
 GUIDED = {"_then_reboot": "reboot_node", "_then_reset": "reset_gpu", "_then_drain": "evict"}
 """Suffixes of a fault class: an Xid 154 on the same GPU named the recovery that the fault needs."""
 

@@ -53,9 +53,13 @@ def shown(line: bytes) -> str:
 _PLAIN_NAME = re.compile(r"(?:^|/)[^/.]{0,200}(?:\.(?:log|out|err|txt|stdout|stderr)(?:\.\w{1,12})?|\.[eo]?\d{1,12})?$")
 
 
+MOST_NULS = 16
+"""Bytes of zero in the head of a text: a handler of signals in C++ writes one behind its words. UTF-16 has one a letter."""
+
+
 def is_text(head: bytes, source: str) -> bool:
     """Whether this is text under a name that says nothing, or a log's: a program's source quotes errors that never happened."""
-    if b"\0" in head[:4096] or _PLAIN_NAME.search(source) is None:
+    if head[:4096].count(b"\0") > MOST_NULS or _PLAIN_NAME.search(source) is None:
         return False
     text = head[:4096].decode(errors="replace")
     return sum(1 for letter in text if letter.isprintable() or letter in "\n\r\t\x1b") >= 0.9 * len(text) > 0

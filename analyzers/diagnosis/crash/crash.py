@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzers.diagnosis.crash import accounts, outside, silence
+from analyzers.diagnosis.crash.device_reports import shows_device
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import (
     ECHOES,
@@ -32,7 +33,7 @@ from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import WHOLE_TEXT, DeviceState, KernelEvent, LogEvent, Placement, ProcessState, Steps
+from collectors.records import WHOLE_TEXT, KernelEvent, LogEvent, Placement, ProcessState, Steps
 
 SYMPTOMS = frozenset(
     {*OWN, *ECHOES, "preempted", "node_failure", "node_unheard", "time_limit", "cancelled", "stuck"}
@@ -63,7 +64,7 @@ class Scene:
     table: Mapping[str, Any]
     not_for_memory: frozenset[int]  # ranks that were killed, and not by a kernel that was short of memory
     heard: frozenset[int] = frozenset()  # ranks of which a log or a process table shows anything
-    shows_device: bool = False  # whether the kernel or a tool reports of a device
+    shows_device: bool = False  # whether the kernel or a tool reports more of a device than a program's own fault
 
     def of_kinds(self, *kinds: str) -> list[Failure]:
         """The failures of these kinds."""
@@ -94,7 +95,7 @@ def _of_lines(window: Window, topology: Topology, knowledge: Knowledge, ordered:
     seen = {failure.rank for failure in failures if failure.rank is not None}
     scene = Scene(
         classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), _heard(window),
-        _shows_device(window),
+        shows_device(window, knowledge),
     )  # fmt: skip
     found = list(_platform(scene, window)) or list(_uneven(scene, window)) or list(_roots(scene))
     yield from found or silence.findings(scene.classified, scene.failures, scene.expected, topology, scene.heard)
@@ -107,10 +108,6 @@ def _heard(window: Window) -> frozenset[int]:
     for placement in window.records_of(Placement) if window.live else ():
         found.update(placement.ranks.ranks() if placement.ranks else ())
     return frozenset(rank for rank in found if rank is not None)
-
-
-def _shows_device(window: Window) -> bool:
-    return any(event.pci is not None for event in window.records_of(KernelEvent)) or any(window.records_of(DeviceState))
 
 
 def _order(event: LogEvent) -> tuple[Any, ...]:
@@ -327,6 +324,11 @@ def _others_seen(scene: Scene, group: Sequence[Failure]) -> bool:
     ended = [failure for failure in scene.failures if failure not in group and failure.kind != "daemon_lost"]
     # That the launcher ended others too shows neither that they ran on nor why this one ended.
     ended = [failure for failure in ended if not _only_closed(failure)]
+    # What a process prints of its own crash has no rank, and its launcher's line has one.
+    said_again = len({failure.rank for failure in group}) == 1
+    ended = [
+        failure for failure in ended if not (said_again and failure.rank is None and failure.kind == group[0].kind)
+    ]
     ranks = (scene.heard | {failure.rank for failure in ended}) - own - {None}
     if own == {None} and len(ranks) == 1:  # lines without a rank may be that one rank's
         return any(failure.rank is None for failure in ended)

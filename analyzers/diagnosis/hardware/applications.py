@@ -16,7 +16,6 @@ from analyzers.model.window import Window
 from collectors.records import LogEvent, StackDump, Steps
 
 STRENGTH = 0.6
-CHANNEL_RESET = 43
 DEVICES_NAMED, EVIDENCE_LIMIT = 4, 8
 MOMENT_SECONDS = 600.0  # a day's log holds the faults of many programs: those of one moment are one program's
 
@@ -27,7 +26,7 @@ def findings(
     """Yield one finding for all GPUs that report such a fault; none where a clean-up came first, or much lies between."""
     xid = [one for one in occurrences if one.event.event == "xid"]
     own = [one for one in xid if xids.xid(knowledge, one.event.code or 0).role == "application"]
-    if not own and {one.event.code for one in xid} == {CHANNEL_RESET}:
+    if not own and {one.event.code for one in xid} == {xids.CHANNEL_RESET}:
         own = xid  # it follows a program's fault; with other codes beside it, those say which
     if not own or own[0] is not xid[0] or not _of_one_moment(own, window):
         return

@@ -77,6 +77,11 @@ _WISH = re.compile(
     r"(?i)\bwould be (?:very |really )?(?:great|nice|good|helpful|useful|cool|ideal)\b|\bplease (?:add|support|consider|expose)\b"
     r"|\b(?:I|we)(?:'d| would) (?:suggest|propose|(?:like|love) (?:an?|the|it|if|to (?:see|have))\b)|\bfeature request\b|\bRFC\b"
 )
+_ADVICE = re.compile(
+    r"\S{1,300}\.py:\d{1,6}: (?!.{0,400}(?:rror\b|xception|ailed))|\s{0,8}warnings\.warn\("
+    r"|`Trainer\.\w{1,40}` stopped: `max_\w{1,40}="
+)
+"""What Python's ``warnings`` writes of code that runs on, and the good end of a run below Lightning."""
 
 
 def may_report(text: str) -> bool:
@@ -95,7 +100,7 @@ def _reports(text: str) -> bool:
     for number, line in enumerate(text.splitlines(), 1):
         if number in changed or not _TROUBLE.search(line):
             continue
-        if any(each.match(line) for each in (_SETTING, _COMMAND, _OPTION, _MEANING)):
+        if any(each.match(line) for each in (_SETTING, _COMMAND, _OPTION, _MEANING, _ADVICE)):
             continue
         if not is_prose(line):
             if not is_lesser(line):

@@ -14,6 +14,7 @@ from collectors.formats.job_log import job_log, late_steps, log_marks, step_line
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.kernel_log import kernel_lines
 from collectors.formats.stacks import stack_lines
+from collectors.formats.text_lines import is_text
 from collectors.records import KernelEvent, LogEvent, Record, StackDump, Steps, Unread
 
 KERNEL = "[99120.110001] NVRM: Xid (PCI:0000:9b:00): 79, pid=11, name=python, GPU has fallen off the bus."
@@ -230,3 +231,11 @@ def test_no_word_is_lost_in_a_template(word: str) -> None:
 
         assert mask
         assert word in words or word not in log_marks.TROUBLE
+
+
+def test_a_few_bytes_of_zero_leave_a_text_readable() -> None:
+    """A handler of signals in C++ writes one behind its words; UTF-16 has one a letter."""
+    log = b"step 3 loss 1.2\nERROR: Unexpected segmentation fault encountered in worker.\n\0step 4 loss 1.1\n"
+
+    assert is_text(log, "train.log")
+    assert not is_text("step 3 loss 1.2\nstep 4 loss 1.1\n".encode("utf-16"), "train.log")
