@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import msgspec
 
@@ -17,7 +18,7 @@ from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.proc_stat import callable_by_number, still_runs
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.live.stacks import program
+from collectors.live.stacks import UNASKED, program
 from collectors.records import Profile, Record, Unread, block
 
 RANK_EVERY_SECONDS = 120.0
@@ -83,7 +84,7 @@ class Profiles:
         def sample(rank: TrainingProcess) -> tuple[Record, float]:
             return self._sample(rank, seconds, rate)
 
-        with ThreadPoolExecutor(MOST_RANKS) as threads:
+        with nullcontext() if dense else UNASKED, ThreadPoolExecutor(MOST_RANKS) as threads:
             for record, cpu_seconds in threads.map(sample, ranks):
                 self._earned_seconds -= 0.0 if dense else cpu_seconds
                 yield record

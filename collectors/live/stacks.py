@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,8 @@ MOST_PROCESSES = 1_024  # of one answer
 MOST_FRAMES = 40  # of a process that a rank waits for over a socket
 MOST_STUCK = 4
 """py-spy processes that do not end when killed: the process that they read is stuck in the kernel, and they with it."""
+UNASKED = threading.Lock()
+"""Held while py-spy runs unasked: one process of it at a time, which takes 12 MB, of this collector or of ``profile``."""
 _REFUSED = ("permission denied", "operation not permitted", "elevated permissions")
 
 
@@ -159,9 +162,10 @@ class Stacks:
         dumps: list[_Dump] = []
         look = SocketLook(self._host)
         for due_at, place in sorted((self._due_at(one, now), place) for place, one in enumerate(targets)):
-            if due_at > now or self._earned_seconds <= 0.0:
+            if due_at > now or self._earned_seconds <= 0.0 or UNASKED.locked():
                 break
-            dumps.append(dump := self._dump(targets[place], DUMP_SECONDS, native=False))
+            with UNASKED:
+                dumps.append(dump := self._dump(targets[place], DUMP_SECONDS, native=False))
             self._earned_seconds -= dump.cpu_seconds
             self._dumped_at[dump.target.pid, dump.target.start_ticks] = now
             if dump.output:

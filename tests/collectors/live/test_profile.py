@@ -11,6 +11,7 @@ from collectors.files import programs
 from collectors.files.parsers.profile import MOST_STACKS, parse
 from collectors.live import NothingToCollect, Request
 from collectors.live.profile import RANK_EVERY_SECONDS, Profiles
+from collectors.live.stacks import Stacks
 from collectors.records import Profile, Unread, block
 from tests.collectors.live.test_live_stacks import Ranks, needs_pyspy, needs_root, script
 from tests.support.process_tree import Clock
@@ -140,3 +141,32 @@ def test_a_young_rank_is_left_alone_and_one_without_a_stack_is_reported(tmp_path
     (found,) = collect(None)
     assert isinstance(found, Unread)
     assert (found.rank, "no python here" in found.reason) == (4, True)
+
+
+@pytest.mark.system
+def test_unasked_one_profiler_runs_at_a_time(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a rank is sampled its stack is not dumped unasked, which would take as much memory again; a command is obeyed."""
+    ranks.start(0)
+    host, ran = ranks.host(), list[str]()
+    stacks, collect = Stacks(host), Profiles(host)
+    assert isinstance(host.clock, Clock)
+
+    def busy(command: list[str], _seconds: float) -> programs.Ran:
+        ran.append(command[1])
+        if command[1] == "record" and len(ran) == 1:
+            list(stacks(None))
+            assert ran == ["record"]
+            list(stacks(Request("stacks", {"job": ranks.job})))
+            ran.append("answered")
+        return programs.Ran(output=b"", error="none", code=1, cpu_seconds=0.0)
+
+    monkeypatch.setattr(programs, "run", busy)
+    list(stacks(None))
+    list(collect(None))
+    host.clock.seconds += RANK_EVERY_SECONDS + 1.0
+    list(collect(None))
+    list(stacks(None))
+
+    answered = ran.index("answered")
+    assert set(ran[1:answered]) == {"dump"}
+    assert ran[answered + 1 :] == ["dump"]
