@@ -49,6 +49,13 @@ def test_a_lie_hurts_nobody(name: str, voice: str, kind: str) -> None:
     assert not row["changed"], row
 
 
+def test_a_rank_that_is_claimed_after_the_end_makes_no_verdict_bolder() -> None:
+    """A second incident of the same run reads the same end again: it stays one piece of evidence."""
+    row = run_one("stopped", "unbound", "killed", 9300)
+
+    assert not row["changed"], row
+
+
 INSIDE = [
     ("dated_ahead", "insider", "sigstop"),
     ("its_place_on_no_node", "insider", "sigstop"),

@@ -65,8 +65,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
 
 
 def _without_a_word(row: ProcessState) -> bool:
-    """Whether nothing is known of its end but a SIGKILL; a program that left with a code had a reason, which its log shows."""
-    return row.exit_code is None and row.signal in {None, 9}
+    """Whether nothing is known of its end. The crash rules read a code or a signal: the same end is no second piece of evidence."""
+    return row.exit_code is None and row.signal is None
 
 
 def _last_known(rows: Mapping[int, Sequence[ProcessState]]) -> dict[int, ProcessState]:

@@ -229,11 +229,11 @@ def placed() -> list[Record]:
     ]
 
 
-def test_a_killed_rank_is_gone_and_one_that_left_with_a_code_is_not() -> None:
-    """A SIGKILL, or an end that nobody can explain, is the machine's; an exit code has a reason that the log tells."""
+def test_a_rank_of_whose_end_nothing_is_known_is_gone() -> None:
+    """A signal and an exit code are what the crash rules read of the same end: they would count it twice."""
     others = [live(rank) for rank in range(8) if rank != 5]
-    assert named(findings(*placed(), *others, live(5), live(5, "X", 1001.0, signal=9))) == {"gone": (5,)}
     assert named(findings(*placed(), *others, live(5), live(5, "X", 1001.0))) == {"gone": (5,)}
+    assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, signal=9)) == []
     assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, exit_code=1)) == []
     assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, exit_code=0)) == []
     assert findings(*placed(), *others, live(5), live(5, "X", 1001.0, signal=6)) == []
