@@ -34,12 +34,14 @@ from collectors.records import (
     OpTimings,
     Placement,
     ProcessState,
+    Profile,
     RasCommunicator,
     RasPeerDead,
     RasRank,
     Record,
     Ring,
     StackDump,
+    StackShare,
     Steps,
     Thread,
     Unread,
@@ -148,6 +150,14 @@ PASTED = (
 )
 
 
+def _profiled(rank: int, at: float) -> Profile:
+    within = (Frame(function="forward", file="train.py", line=31),)
+    return Profile(
+        source="agent", node=node_of(rank), rank=rank, pid=100 + rank, at=at, seconds=10.0, samples=100,
+        stacks=(StackShare(frames=within, samples=90),),
+    )  # fmt: skip
+
+
 @cache
 def bundles() -> Mapping[str, Bundle]:
     """Jobs of eight ranks on four nodes, with every kind of record among them."""
@@ -164,6 +174,7 @@ def bundles() -> Mapping[str, Bundle]:
         "without placement": tuple(msgspec.structs.replace(one, node=None) for one in (*hang, *stacks)),
         "wrong operation": (*deadlock, _placed()),
         "stacks": (*stacks, _placed()),
+        "profiles": (*(_profiled(rank, at) for rank in range(8)), _placed()),
         "processes": (*table, *stacks),
         "hardware": (*kernel, _placed()),
         "crash": (*log, _placed()),
