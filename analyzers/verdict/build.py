@@ -34,6 +34,7 @@ VERSION = "0.1.0"
 MOST_SET_RANKS = 8
 MOST_SURE_OF_A_SET = 0.9
 MOST_UNREAD, MOST_SUSPECTS, MOST_PATHS = 20, 64, 256
+MOST_REASON = 400  # characters of why a source was not read: a sender chooses them, and every page shows them
 
 
 def compose(
@@ -345,7 +346,7 @@ def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ())
         record.source in traces for record in window.records_of(Placement)
     )  # it states its rank's
     seen = {record.rank for record in window.records if record.rank is not None}
-    unread = [f"{record.source}: {record.reason}" for record in window.records_of(Unread)]
+    unread = [f"{record.source}: {record.reason}"[:MOST_REASON] for record in window.records_of(Unread)]
     return Coverage(
         ranks_expected=len(topology.ranks) or None,
         ranks_at_least=bool(topology.ranks) and topology.world_size is None,
