@@ -65,7 +65,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
 
 
 def _without_a_word(row: ProcessState) -> bool:
-    """Whether nothing is known of its end. The crash rules read a code or a signal: the same end is no second piece of evidence."""
+    """Whether nothing is known of its end: a code or a signal is what the crash rules read, and would count twice."""
     return row.exit_code is None and row.signal is None
 
 

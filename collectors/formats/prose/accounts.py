@@ -29,7 +29,8 @@ _FENCE = re.compile(r"\s{0,8}(?:```|~~~)")
 _OF_A_LIST = re.compile(r"\s{0,8}(?:[-*+\"'(]|\d{1,3}[.)\s])")
 _TITLE_MARK = re.compile(r"^#{1,3} ")
 _OF_A_PROGRAM = re.compile(
-    r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|[{}<>|│$\t]|;\s*$|[a-z_]\w*\(|://|NVRM: |\bXid\b|\bSkipping step\b"
+    r"\d\d:\d\d:\d\d|\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|[{}<>|│$\t]|;\s*$|[a-z_]\w*\(|://|NVRM: |\bXid\b"
+    r"|\bSkipping step\b"
     r"|\b\w*(?:rror|xception|[a-z][A-Z]\w{0,40})\w{0,20}\"?: |thrown while|\.\.\.$"
     r"|\.(?:h|c|cc|cpp|cu|py|go|md|rst|ya?ml|txt):\d"
     r"|^\s{0,8}\[rank\d|\b(?:step|iter(?:ation)?|epoch)s?\b[ :=#]{0,3}\d[^.]{0,60}\bloss\b"
