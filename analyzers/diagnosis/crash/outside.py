@@ -20,9 +20,7 @@ PLUGIN, DAEMON = "plugin", "daemon"  # a refusal's operation: a scheduler's plug
 FULL, ENDED = "full", "ended"  # a node ran short of something; the platform took the place
 STATUS = "status"  # a list's column: the reason is elsewhere
 UNHEARD = "unheard"  # a lost node's operation: it did not answer
-BY_KEY = (
-    "a person stopped it (Ctrl-C), and nothing failed before; had it stood still, stacks from before would show where"
-)
+BY_KEY = "a person stopped it (Ctrl-C), and nothing failed before"
 UNSEEN = "the ranks' stacks, flight-recorder dumps or process states from before the job was ended"
 
 

@@ -18,12 +18,14 @@ def _on(pasted: str) -> Verdict:
     return verdict
 
 
-def test_an_interrupted_job_is_a_person_s_or_the_platform_s() -> None:
-    """SIGINT comes from a key or from a scheduler; nothing is wrong."""
+def test_an_interrupted_job_was_stopped_by_a_person() -> None:
+    """SIGINT comes from a key; nothing is wrong."""
     verdict = _on(NAN.replace("nan", "2.0") + INTERRUPTED)
 
-    assert [(root.fault_class, root.cause) for root in verdict.roots] == [("terminated", "platform")]
-    assert [line.who for line in story.headlines(verdict)] == ["A person or the platform"]
+    assert [(root.fault_class, root.cause) for root in verdict.roots] == [("interrupted", "none")]
+    assert [line.who for line in story.headlines(verdict)] == [
+        "A person stopped it (Ctrl-C), and nothing failed before"
+    ]
 
 
 @pytest.mark.parametrize(
