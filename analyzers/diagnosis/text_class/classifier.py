@@ -44,7 +44,7 @@ class Classifier:
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Classifier:
-        """Read the table of ``texts.toml``; ValueError: a row or the intercepts have not one number for each class."""
+        """Read the table of ``texts.toml``; ValueError: a row or the intercepts have not one number for each cause and gate."""
         causes, intercepts = tuple(map(str, table["causes"])), tuple(map(float, table["intercepts"]))
         weights, columns = _weights(str(table["terms"])), len(causes) + len(GATES)
         if not causes or len(intercepts) != columns or not all(map(math.isfinite, intercepts)):
