@@ -134,7 +134,7 @@ def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
         yield _outside(scene, waits, "pod_waits", 0.7, why)
         return
     asked = scene.events("shutdown", "cancelled", "time_limit")
-    dead = [failure for failure in scene.failures if failure.kind not in {"", "terminated"}]
+    dead = outside.not_ended_by(scene.events("cancelled", "time_limit"), scene.failures)
     if not all(outside.follows(failure, asked) for failure in dead) or scene.events("watchdog"):
         return
     ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")

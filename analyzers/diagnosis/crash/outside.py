@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -44,6 +44,16 @@ def follows(failure: Failure, ends: Sequence[LogEvent]) -> bool:
     """Return whether a process only lost its peers, after the job was ended: later in the same file, or by the clock."""
     echoes = [event for kind, event in failure.classified if kind in ECHOES]
     return failure.kind == "echo" and bool(ends) and all(any(_after(event, end) for end in ends) for event in echoes)
+
+
+def not_ended_by(ends: Sequence[LogEvent], failures: Iterable[Failure]) -> list[Failure]:
+    """Return those who did not end as a scheduler ends a job: by SIGTERM, or after its word by SIGKILL."""
+    return [one for one in failures if one.kind not in {"", "terminated"} and not _is_last_resort(one, ends)]
+
+
+def _is_last_resort(failure: Failure, ends: Sequence[LogEvent]) -> bool:
+    kills = [event for kind, event in failure.classified if kind == "killed"]
+    return failure.kind == "killed" and bool(ends) and all(any(_after(event, end) for end in ends) for event in kills)
 
 
 def _after(event: LogEvent, end: LogEvent) -> bool:
