@@ -129,9 +129,10 @@ def _reattempt(trouble: Trouble) -> Rung | None:
     """Restart: that cures a passing fault."""
     if trouble.tried_for_symptom("reattempt"):
         return None
-    return Rung(
-        kind="reattempt", why=f"nothing is proven of this {trouble.failing.symptom}: a restart shows whether it passes"
-    )
+    now = trouble.failing
+    known = f"the cause of this {now.symptom} is {now.cause}, and no machine is proven guilty"
+    what = known if now.cause in ELSEWHERE else f"nothing is proven of this {now.symptom}"
+    return Rung(kind="reattempt", why=f"{what}: a restart shows whether it passes")
 
 
 def _elsewhere(trouble: Trouble) -> Rung | None:
