@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 from collectors.live import Readings
 from collectors.live.gpu import GpuCollector
 from collectors.live.sources.host import Host
-from tests.bench.measure import REPOSITORY, provenance
+from tests.bench.measure import REPOSITORY, gpus, provenance
 
 MIB = 1 << 20
 BESIDE: dict[str, tuple[str, Callable[[str], float], float]] = {
@@ -54,10 +53,10 @@ SAMPLES = 40
 
 def skipped() -> bool:
     """Say that there is no GPU here, where there is none."""
-    found = shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).stdout
-    if not found:
-        print("skipped: nvidia-smi shows no GPU on this machine")
-    return not found
+    if gpus():
+        return False
+    print("skipped: nvidia-smi shows no GPU on this machine")
+    return True
 
 
 def values(collector: GpuCollector) -> dict[str, Any]:
@@ -152,7 +151,6 @@ def main() -> int:
     path = REPOSITORY / ("out" if options.smallest else "docs/measured") / "gpu_nvml.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {**provenance(" ".join(["python -m tests.acceptance.gpu_nvml", *sys.argv[1:]])), **row}
-    document["machine"]["gpus"] = 1  # of which it is
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(row, indent=1))
     return int(bool(row["idle"]["differ"] or row["under_load"]["differ"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -93,7 +94,7 @@ def provenance(command: str) -> dict[str, object]:
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
             "processor": _processor(),
             "system": f"{platform.system()} {platform.release()}",
-            "gpus": 0,
+            "gpus": gpus(),
         },
         "versions": {"python": platform.python_version(), "numpy": version("numpy"), "torch": version("torch")},
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -103,6 +104,13 @@ def provenance(command: str) -> dict[str, object]:
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown" * (arguments[0] == "rev-parse")
+
+
+def gpus() -> int:
+    """Return how many GPUs nvidia-smi lists here, 0 without it."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).stdout.splitlines())
 
 
 def _processor() -> str:

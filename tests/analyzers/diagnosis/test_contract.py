@@ -151,11 +151,8 @@ PASTED = (
 
 
 def _profiled(rank: int, at: float) -> Profile:
-    within = (Frame(function="forward", file="train.py", line=31),)
-    return Profile(
-        source="agent", node=node_of(rank), rank=rank, pid=100 + rank, at=at, seconds=10.0, samples=100,
-        stacks=(StackShare(frames=within, samples=90),),
-    )  # fmt: skip
+    stacks = (StackShare(frames=(Frame(function="forward", file="train.py", line=31),), samples=90),)
+    return Profile(source="agent", node=node_of(rank), rank=rank, at=at, seconds=10.0, samples=100, stacks=stacks)
 
 
 @cache

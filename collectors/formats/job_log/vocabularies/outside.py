@@ -33,17 +33,12 @@ _FAILED = re.compile(
 )
 
 
+_WORDS = ("http", "host", "443", "000", "the Hub", "resolving", "proxy")
+
+
 def may_name(text: str) -> bool:
     """Whether a line may report such a failure, whatever its numbers are."""
-    return (
-        "http" in text
-        or "host" in text
-        or "443" in text
-        or "000" in text
-        or "the Hub" in text
-        or "resolving" in text
-        or "proxy" in text
-    ) and _FAILED.search(text) is not None
+    return any(word in text for word in _WORDS) and _FAILED.search(text) is not None
 
 
 def unreached(text: str) -> tuple[int, int] | None:
