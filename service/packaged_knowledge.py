@@ -11,6 +11,7 @@ from typing import Any
 
 from analyzers.knowledge import Knowledge, parse
 from analyzers.knowledge.convictions import Weights, weights
+from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.knowledge.typed import KnowledgeRowError
 
 MOST_BYTES = 1_048_576  # one override document
@@ -36,6 +37,15 @@ def weights_of(knowledge: Knowledge) -> Weights:
     except KnowledgeRowError as error:
         _log.error("conviction_unusable reason=%s", error)
         return weights(load())
+
+
+def role_rules_of(knowledge: Knowledge) -> RoleRules:
+    """Return what the names of roles mean; a site's rows that cannot be meant must keep nothing from starting."""
+    try:
+        return role_rules(knowledge)
+    except KnowledgeRowError as error:
+        _log.error("role_rules_unusable reason=%s", error)
+        return role_rules(load())
 
 
 def _packaged() -> dict[str, str]:
@@ -77,7 +87,8 @@ def _checked(file: Path, packaged: dict[str, str]) -> str:
 def _check(file: Path, document: dict[str, Any]) -> None:
     """Refuse a table whose rows would be read past: who wrote it counts on it."""
     from analyzers.incidents.fleet import rules
-    from analyzers.knowledge import convictions, role_rules
+    from analyzers.knowledge import convictions
+    from analyzers.knowledge.role_rules import problems as problems_of_roles
     from analyzers.remediation.plan import costs
     from analyzers.verdict import curves
 
@@ -86,7 +97,7 @@ def _check(file: Path, document: dict[str, Any]) -> None:
         "conviction": convictions.problems,
         "fleet": rules.problems,
         "plan": costs.problems,
-        "role_rules": role_rules.problems,
+        "role_rules": problems_of_roles,
     }
     if file.stem in checks and (wrong := list(islice(checks[file.stem](document), MOST_PROBLEMS))):
         raise KnowledgeError(f"knowledge {file} cannot be used: {'; '.join(wrong)}")

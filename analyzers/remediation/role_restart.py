@@ -8,18 +8,18 @@ that only they have. [RobustRL, arXiv 2512.22492: isolated restarts, its three g
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
+from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.doc import doc
 from analyzers.model.verdict import TAKES_NODES, Verdict
 
-MANAGEMENT = frozenset({"controller", "driver", "taskrunner", "rolloutmanager", "requestmanager", "agentloopmanager"})
-"""Roles that know how far the others are: without them none of those can go on."""
-GROUPED = frozenset({"trainer", "actor", "critic", "learner"})
-"""Roles whose ranks are one process group, which a lost rank breaks."""
+GROUPED = frozenset({"trainer", "hybrid", "critic"})
+"""Kinds of roles whose ranks are one process group, which a lost rank breaks."""
 ROLLOUT = "rollout"
 MOST_FAILED = 2  # restarts of a role in a row that did not bring it back
 
@@ -60,6 +60,7 @@ class RoleFacts(msgspec.Struct, frozen=True, kw_only=True):
     kinds: dict[str, str] = {}  # node → hardware and data centre; equal texts may stand in for each other
     reserve: int = 0  # the largest parallel size: so many machines may leave together
     since: float | None = None  # when the trouble began
+    rules: RoleRules = RoleRules()  # what a role's name means: a job may call its trainer "policy"
 
     @property
     def step(self) -> int | None:
@@ -69,6 +70,24 @@ class RoleFacts(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, role: str) -> list[RoleInstance]:
         """Return the instances of a role."""
         return [one for one in self.instances if one.role == role]
+
+    def is_management(self, role: str) -> bool:
+        """Whether a role knows how far the others are: without it none of those can go on."""
+        return self.rules.of_role(role).restart == "job"
+
+    def is_grouped(self, role: str) -> bool:
+        """Whether the ranks of a role are one process group."""
+        return self.rules.kind(role) in GROUPED
+
+    def is_rollout(self, role: str) -> bool:
+        """Whether a role generates."""
+        return self.rules.kind(role) == ROLLOUT
+
+    @property
+    def reserve_role(self) -> str:
+        """The role whose machines may become a trainer's: that of the most rollouts."""
+        serving = Counter(one.role for one in self.instances if one.serving and self.is_rollout(one.role))
+        return max(sorted(serving), key=lambda role: serving[role], default=ROLLOUT)
 
 
 class RoleRestart(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +104,7 @@ class RoleRestart(msgspec.Struct, frozen=True, kw_only=True):
         dict[str, str], doc("Node that is left → the node to start on instead; a node without one: any other.")
     ] = {}
     gives: Annotated[tuple[str, ...], doc("Rollouts that end, because the role is started on their machine.")] = ()
+    gives_role: Annotated[str, doc("The role of `gives`.")] = ROLLOUT
     step: Annotated[int | None, doc("How many steps the job had done; null: unknown.")] = None
     number: Annotated[int, doc("Which restart of the role in this attempt it is, from 1.")] = 1
     at_work: Annotated[
@@ -119,7 +139,9 @@ def role_options(verdict: Verdict, facts: RoleFacts) -> Iterator[RoleOption]:
     if leaves := tuple(node for node in restart.nodes if node in out):
         onto, gives, problem = _place(role, leaves, facts)
         at_work = share_at_work(chosen, gives, facts)
-        moved = msgspec.structs.replace(restart, leaves=leaves, onto=onto, gives=gives, at_work=at_work)
+        moved = msgspec.structs.replace(
+            restart, leaves=leaves, onto=onto, gives=gives, gives_role=facts.reserve_role, at_work=at_work
+        )
         yield RoleOption(role=role, restart=moved, bar=bar or problem)
 
 
@@ -140,7 +162,7 @@ def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFact
     What fails again by itself is not cured by restarting its role for ever: a fault in the first step, in the same step again,
     or after restarts that did not help. What is unknown bars nothing; failed restarts are always known.
     """
-    if _plain(role) in MANAGEMENT:
+    if facts.is_management(role):
         return f"{role} manages the job: the others cannot go on without its state"
     failed = _failed_in_a_row(role, facts.past)
     if failed >= MOST_FAILED:
@@ -162,9 +184,11 @@ def share_at_work(chosen: Collection[RoleInstance], gives: Collection[str], fact
     """
     machines: dict[object, list[bool]] = {}
     for one in facts.instances:
-        if one.state == "left" or (one.role != ROLLOUT and _plain(one.role) not in GROUPED):
+        generates = facts.is_rollout(one.role)
+        if one.state == "left" or not (generates or facts.is_grouped(one.role)):
             continue
-        stays = one.role == ROLLOUT and one.serving and one not in chosen and one.instance not in gives
+        ends = one in chosen or (one.role == facts.reserve_role and one.instance in gives)
+        stays = generates and one.serving and not ends
         machines.setdefault(one.node or (one.role, one.instance), []).append(stays)
     if not machines:
         return None
@@ -173,14 +197,15 @@ def share_at_work(chosen: Collection[RoleInstance], gives: Collection[str], fact
 
 def reserve_of(leaving: str, facts: RoleFacts) -> list[tuple[str, tuple[str, ...]]]:
     """Return the machines of rollouts alone that are like a node, each with its rollouts, the one to take first at first."""
+    rollout = facts.reserve_role
     roles: dict[str, set[str]] = {}
     rollouts: dict[str, list[str]] = {}
     for one in facts.instances:
         if one.node is not None:
-            roles.setdefault(one.node, set()).add(_plain(one.role))
-            if one.role == ROLLOUT and one.serving:
+            roles.setdefault(one.node, set()).add(one.role)
+            if one.role == rollout and one.serving:
                 rollouts.setdefault(one.node, []).append(one.instance)
-    alike = [node for node in rollouts if roles[node] == {ROLLOUT} and _is_like(node, leaving, facts)]
+    alike = [node for node in rollouts if roles[node] == {rollout} and _is_like(node, leaving, facts)]
     return [
         (node, tuple(sorted(rollouts[node]))) for node in sorted(alike, key=lambda node: (len(rollouts[node]), node))
     ]
@@ -206,14 +231,14 @@ def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]
     known, asked = facts.of(role), action.kind == "restart_role"
     exact = [one for one in known if one.instance in names]
     there = exact or [one for one in known if one.node in nodes]
-    if _plain(role) in GROUPED or not names | nodes:
+    if facts.is_grouped(role) or not names | nodes:
         there = known if there or not names | nodes else []
     return (role, there) if there or (asked and not known) else None
 
 
 def _first_step(role: str, chosen: Iterable[RoleInstance], facts: RoleFacts) -> int | None:
     """Return the step with which the role resumed, or for one without weights of its own the attempt; None: unknown."""
-    of = chosen if _plain(role) in GROUPED else facts.instances
+    of = chosen if facts.is_grouped(role) else facts.instances
     return min((one.first_weights for one in of if one.first_weights is not None), default=None)
 
 
@@ -234,12 +259,12 @@ def _place(role: str, leaves: Collection[str], facts: RoleFacts) -> tuple[dict[s
         if standby is not None:
             onto[node] = standby
             continue
-        if _plain(role) not in GROUPED:
+        if not facts.is_grouped(role):
             if {one.node for one in facts.instances} <= {*leaves, None}:
                 return {}, (), f"there is no other machine for {role}: declare a standby"
             continue  # any other: it is light
         left = [one for one in reserve_of(node, facts) if one[0] not in (*onto.values(), *leaves)]
-        serving = sum(one.serving for one in facts.of(ROLLOUT)) - len(gives)
+        serving = sum(one.serving for one in facts.of(facts.reserve_role)) - len(gives)
         if not left or serving <= len(left[0][1]):  # the last rollouts stay: without them the trainer waits for ever
             least = max(facts.reserve, 1)
             return {}, (), f"no standby and no rollout to spare is like {node}: keep {least} rollouts on such machines"
@@ -252,7 +277,3 @@ def _place(role: str, leaves: Collection[str], facts: RoleFacts) -> tuple[dict[s
 def _is_like(node: str, other: str, facts: RoleFacts) -> bool:
     """Whether a machine may take the place of another: the same hardware and data centre, as far as any are known."""
     return facts.kinds.get(node) == facts.kinds.get(other)
-
-
-def _plain(role: str) -> str:
-    return role.lower().replace("_", "").replace("-", "")

@@ -125,6 +125,7 @@ async def _opened(
         policy=policy, roles=roles, role_watch=role_watch, role_readings=role_readings,
         remedies=RemediationRepository(database, policy), engine=engine, connections=connections,
         weights=cache(lambda: packaged_knowledge.weights_of(packaged_knowledge.load(settings.knowledge))),
+        role_rules=cache(lambda: packaged_knowledge.role_rules_of(packaged_knowledge.load(settings.knowledge))),
     )  # fmt: skip
 
 

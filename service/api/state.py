@@ -10,6 +10,7 @@ from fastapi import Request
 
 if TYPE_CHECKING:
     from analyzers.knowledge.convictions import Weights
+    from analyzers.knowledge.role_rules import RoleRules
     from service.api.answers import Answers
     from service.api.audit import Audit
     from service.api.connections import Connections
@@ -66,6 +67,7 @@ class Service:
     role_readings: RoleReadingLog
     remedies: RemediationRepository
     weights: Callable[[], Weights]  # of evidence about nodes; read at the first call
+    role_rules: Callable[[], RoleRules]  # what the names of roles mean; read at the first call
     engine: EngineProcess | None = None  # None: this service runs none
 
     def end_waits(self) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from analyzers.knowledge.convictions import Ladder, Weights
+from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.verdict import Verdict
 from analyzers.remediation.ladder.standstill import SECOND_ROUND_SECONDS, IncidentTimes
 from analyzers.remediation.messages import Proposed
@@ -27,7 +28,9 @@ NEWS = frozenset({"published", "closed", "merged"})  # of an incident: its propo
 CHECKS_ENDED = frozenset(f"remediation_{how}" for how in ("completed", "rejected", "failed", "expired"))
 
 
-def build_proposal(session: Session, incident: Incident, costs: Costs, weights: Weights, now: float) -> Proposed:
+def build_proposal(
+    session: Session, incident: Incident, costs: Costs, weights: Weights, rules: RoleRules, now: float
+) -> Proposed:
     """Return what the newest verdict of an incident comes to, by its plan or the ladder."""
     row = session.get(VerdictRow, (incident.id, incident.verdict_version))
     if row is None or incident.job is None:
@@ -39,7 +42,7 @@ def build_proposal(session: Session, incident: Incident, costs: Costs, weights: 
     case = ProposalCase(
         incident=incident.id, job=incident.job, attempt=incident.attempt, verdict_version=incident.verdict_version,
         verdict=verdict, situation=replace(
-            situation, remembered=shifts, instances=replace(situation.instances, since=incident.onset_at)
+            situation, remembered=shifts, instances=replace(situation.instances, since=incident.onset_at, rules=rules)
         ),
         history=job_history.read_job_history(session, incident, verdict, weights.ladder, now),
         times=IncidentTimes(

@@ -69,6 +69,7 @@ class Proposer:
             packaged_knowledge.weights_of(knowledge),
             SaveDetector(knowledge),
         )
+        self._role_rules = packaged_knowledge.role_rules_of(knowledge)
         self._read_at = self._ticked_at = self._watched_at = 0.0
         self._most = MOST_AT_ONCE
         self._back_seconds = BACK_SECONDS
@@ -181,7 +182,7 @@ class Proposer:
             return Proposed(incident=incident.id, plan=None, why=why)
         if why := called_wrong(session, incident):
             return Proposed(incident=incident.id, plan=None, why=why)
-        built = build_proposal(session, incident, self._costs, self._weights, now)
+        built = build_proposal(session, incident, self._costs, self._weights, self._role_rules, now)
         if built.plan is not None and (
             why := overtaken(session, built.plan)
             or stands_back(session, built.plan)

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.verdict import Action, Culprit, Verdict
 from analyzers.remediation.plan import Plan
 from analyzers.remediation.proposal import remediation_id
@@ -57,10 +58,10 @@ def read_epochs(session: Session, job: str) -> dict[str, dict[str, int]]:
 
 
 def build_request(
-    session: Session, job: str, role: str, instance: str | None, by: str, why: str, now: float
+    session: Session, job: str, role: str, instance: str | None, by: str, why: str, now: float, rules: RoleRules
 ) -> Remediation:
     """Return the proposal that a person asks for; raise ``NotRestarted``. No verdict stands behind it, and no incident."""
-    facts = read_role_facts(session, job)
+    facts = msgspec.structs.replace(read_role_facts(session, job), rules=rules)
     named = role if instance is None else f"{role} {instance}"
     verdict = Verdict(
         symptom="unknown", cause="unknown", abstained=False, culprits=(Culprit(root="r1", kind="role", id=named),),

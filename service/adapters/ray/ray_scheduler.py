@@ -149,7 +149,7 @@ class _Restart:
     def _steps(self) -> Iterator[dict[str, Any]]:
         """Yield what is asked of Ray: rollouts that give their machine end; then the hook, or a kill of each that lives."""
         plan, work = self._work.restart, self._work
-        for name in self._named("rollout", self._before).known(plan["gives"]).values():
+        for name in self._named(plan["gives_role"], self._before).known(plan["gives"]).values():
             yield {"do": "end", "actor": name}
         if self._ray.hook in self._before:
             restart = {"role": work.role, "instances": work.instances, "leaves": plan["leaves"], "onto": plan["onto"]}

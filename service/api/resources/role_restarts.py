@@ -42,7 +42,9 @@ def propose_role_restart(
     service, at = service_of(request), now()
     try:
         with service.database.session() as session:
-            one = build_request(session, job, asked.role, asked.instance, caller.actor, asked.reason, at)
+            one = build_request(
+                session, job, asked.role, asked.instance, caller.actor, asked.reason, at, service.role_rules()
+            )
     except NotRestarted as why:
         raise Problem("not-found" if why.unknown else "conflict", str(why)) from None
     return take_of_one(service, caller, Proposed(incident=one.incident, plan=one), one.id)[1]

@@ -17,9 +17,10 @@ from analyzers.remediation.role_restart import (
     reserve_of,
     role_options,
 )
-from service.packaged_knowledge import load
+from service.packaged_knowledge import load, role_rules_of
 
 COSTS = Costs.from_knowledge(load())
+RULES = role_rules_of(load())
 TRAINERS, ROLLOUTS = ("t0", "t1"), ("r0", "r1", "r2", "r3")
 
 
@@ -34,7 +35,8 @@ FACTS = RoleFacts(
         *(instance("rollout", node[1], node) for node in ROLLOUTS),
         instance("reward", "0", "c0", weights=None, first_weights=None),
         instance("controller", "0", "c0", weights=None, first_weights=None),
-    )
+    ),
+    rules=RULES,
 )
 
 
@@ -97,6 +99,27 @@ def test_the_ranks_of_a_trainer_are_restarted_together() -> None:
 
     assert chosen.restart is not None
     assert (chosen.role, chosen.restart.instance, chosen.restart.epochs) == ("trainer", None, {"0": 5, "1": 5})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "rollout", "controller"),
+    [
+        ("policy", "generator", "orchestrator"),  # NeMo-RL
+        ("actor_rollout", "vllm", "agent_loop_worker"),  # verl: its trainer generates too
+        ("megatron_actor", "rollout_engine", "rollout_manager"),  # slime
+        ("learners", "sglang-engines", "main_controller"),
+    ],
+)
+def test_roles_are_known_by_the_names_that_frameworks_give_them(trainer: str, rollout: str, controller: str) -> None:
+    """What a name means is that of role_rules.toml: groups, what generates and what manages are not called alike everywhere."""
+    names = {"trainer": trainer, "rollout": rollout, "controller": controller}
+    facts = replace(FACTS, instances=tuple(replace(one, role=names.get(one.role, one.role)) for one in FACTS.instances))
+    here, away = role_options(judged(trainer, 1, "t1", "evict"), facts)
+    assert (here.restart.epochs, here.restart.at_work) == ({"0": 5, "1": 5}, pytest.approx(4 / 6))
+    assert (away.restart.onto, away.restart.gives, away.restart.gives_role) == ({"t1": "r0"}, ("0",), rollout)
+    assert away.restart.at_work == pytest.approx(3 / 6)
+    assert plan(judged(rollout, 2, "r2"), facts).kind == "restart_role"
+    assert plan(judged(controller, 0, "c0"), facts).kind == "reattempt"
 
 
 def test_a_verdict_that_asks_for_a_role_gets_it() -> None:
@@ -254,7 +277,7 @@ def restarts_until_it_ends(failing: dict[int, int], *, guarded: bool) -> tuple[i
             continue
         left[step] -= 1
         chosen = [instance("trainer", "0", "t0", weights=step, first_weights=first)]
-        facts = RoleFacts(instances=tuple(chosen), past=tuple(past))
+        facts = RoleFacts(instances=tuple(chosen), past=tuple(past), rules=RULES)
         if guarded and explain_whole_job("trainer", chosen, facts):
             whole, left, past, first = whole + 1, {}, [], step
             continue

@@ -18,6 +18,7 @@ PLAN = {
     "leaves": [],
     "onto": {},
     "gives": [],
+    "gives_role": "rollout",
     "step": 4,
     "number": 1,
 }

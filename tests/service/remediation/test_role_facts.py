@@ -10,6 +10,7 @@ from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.remediation.messages import Approve, Begin, Complete, Fail, Proposed, Take
 from analyzers.remediation.role_outcome import BACK_SECONDS
 from analyzers.remediation.types import Remediation
+from service.packaged_knowledge import load, role_rules_of
 from service.remediation.role_facts import NotRestarted, build_request, read_role_facts
 from service.roles.directory import Fence, Register, Renew
 from service.roles.repository import RoleDirectories
@@ -18,6 +19,7 @@ from tests.support.incident_rows import AT, JOB
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import declare, hung, let, place
 
+RULES = role_rules_of(load())
 SEATS = (("controller", "0"), ("trainer", "0"), ("trainer", "1"), ("rollout", "0"), ("rollout", "1"), ("reward", "0"))
 LOST = Verdict(
     symptom="crash", cause="machine", abstained=False, job=JOB, attempt=1,
@@ -125,12 +127,12 @@ def test_a_person_may_ask_for_it_under_the_same_guards(database: Database) -> No
     care = Care(database)
     directory = Roles(database)
     with database.session() as session:
-        one = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now)
+        one = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now, RULES)
         with pytest.raises(NotRestarted, match="not registered") as unknown:
-            build_request(session, JOB, "rollout", "9", "ann", "it hangs", care.now)
+            build_request(session, JOB, "rollout", "9", "ann", "it hangs", care.now, RULES)
         with pytest.raises(NotRestarted, match="manages the job") as barred:
-            build_request(session, JOB, "controller", "0", "ann", "it hangs", care.now)
-        whole = build_request(session, JOB, "trainer", "1", "ann", "it hangs", care.now)
+            build_request(session, JOB, "controller", "0", "ann", "it hangs", care.now, RULES)
+        whole = build_request(session, JOB, "trainer", "1", "ann", "it hangs", care.now, RULES)
     assert (unknown.value.unknown, barred.value.unknown) == (True, False)
     assert whole.role_restart is not None
     assert sorted(whole.role_restart.epochs) == ["0", "1"]
@@ -138,18 +140,18 @@ def test_a_person_may_ask_for_it_under_the_same_guards(database: Database) -> No
     assert (care.only().status, care.only().proposed_by) == ("proposed", "ann")
     for _ in range(2):
         with database.session() as session:
-            again = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now)
+            again = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now, RULES)
         events = (Approve(id=again.id, by="ann"), Take(id=again.id, by="ray"), Begin(id=again.id, by="ray", token=1))
         let(care.remedies, Proposed(incident=again.incident, plan=again), *events, now=care.now)
         let(care.remedies, Fail(id=again.id, by="ray", token=1, reason="no"), now=care.now)
     with database.session() as session, pytest.raises(NotRestarted, match="has failed 2 times"):
-        build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now)
+        build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now, RULES)
     directory.at = care.now + 1.0
     for seat in SEATS:  # the job is started anew as a whole
         directory.replace(*seat, weights=40)
     directory.step(42)
     with database.session() as session:
-        assert build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now).role == "rollout"
+        assert build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now, RULES).role == "rollout"
 
 
 def test_a_restart_of_which_the_report_is_lost_did_not_fail(database: Database) -> None:
@@ -159,7 +161,7 @@ def test_a_restart_of_which_the_report_is_lost_did_not_fail(database: Database) 
     directory = Roles(database)
     for number in range(3):
         with database.session() as session:
-            one = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now)
+            one = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now, RULES)
         events = (Approve(id=one.id, by="ann"), Take(id=one.id, by="ray"), Begin(id=one.id, by="ray", token=1))
         let(care.remedies, Proposed(incident=one.incident, plan=one), *events, now=care.now)
         let(care.remedies, Fail(id=one.id, by="ray", token=1, reason="no answer"), now=care.now)
@@ -191,6 +193,6 @@ def test_a_job_that_no_agent_reports_is_known_by_its_roles(database: Database) -
     care = Care(database)
     Roles(database)
     with database.session() as session:
-        one = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now)
+        one = build_request(session, JOB, "rollout", "1", "ann", "it hangs", care.now, RULES)
     let(care.remedies, Proposed(incident=one.incident, plan=one), Approve(id=one.id, by="ann"), now=care.now)
     assert let(care.remedies, Take(id=one.id, by="ray"), now=care.now).status == "claimed"
