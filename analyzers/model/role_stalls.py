@@ -18,6 +18,7 @@ from analyzers.model.role_transfers import held_up
 
 PAST = 5.0  # times its own longest rest
 MOST_BY_CHANCE = 6  # so few may all come late
+_START = "warm_up"  # one that has finished nothing yet may compile for its first request
 MOST_OF = 0.8  # of the time it was busy
 _WITHOUT_HEARTBEAT = frozenset({"switch", "warm_up", "checkpoint", "weight_sync"})
 
@@ -150,7 +151,8 @@ class _Search(Look):
             strength = 0.8 if active is not None else 0.75 if past else 0.4
             why = f"in phase {one.phase} it made no progress for {rests:.0f} s"
             return self.stall("trainer_still", one, self.now - rests, strength, why)
-        if rests < rule.decided_seconds or not (peers or past) or self._may_still_end(one, count, rests):
+        starts = count is not None and not count.value and rests < self.rules.of_phase(_START).longest_seconds
+        if starts or rests < rule.decided_seconds or not (peers or past) or self._may_still_end(one, count, rests):
             return None
         work = f"it has {one.requests_running} requests and finished nothing for {rests:.0f} s"
         than = f", while {peers[0].name} goes on" if peers else ", and never rested so long before"

@@ -35,7 +35,8 @@ def rules() -> RoleRules:
 
 def readings(
     role: str, instance: str, *, until: float | None = None, silent_from: float | None = None, since: float = 0.0,
-    tokens: float = 0.0, steps: float = 0.0, running: int | None = None, still_from: float = 1e9, **said: Any,
+    tokens: float = 0.0, steps: float = 0.0, running: int | None = None, still_from: float = 1e9, steps_from: int = 10,
+    **said: Any,
 ) -> Iterator[RoleState]:  # fmt: skip
     """Yield an instance's readings; ``tokens`` and ``steps`` are rates, all times are seconds after the start."""
     phase_since = said.pop("phase_since", since)
@@ -47,7 +48,7 @@ def readings(
         at = START + after
         counted = {
             "tokens_total": int(1_000 + tokens * moved) if tokens else None,
-            "steps_total": said.get("steps_total") if not steps else int(10 + steps * moved),
+            "steps_total": said.get("steps_total") if not steps else int(steps_from + steps * moved),
         }
         waits = {"waiting_since": START + phase_since} if said.get("waiting_for") else {}
         yield RoleState(

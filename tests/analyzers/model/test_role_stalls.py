@@ -73,6 +73,9 @@ HEALTHY_JOBS: dict[str, Changes] = {
         ("reward", "0"): {"phase": "score", "silent_from": 400.0},
     },
     "metrics that ended": rollouts(GENERATES, but={"phase": "generate", "running": 8}),
+    "one that joins late and compiles for its first request, for 300 s": rollouts(
+        GENERATES, but={"phase": "generate", "running": 8, "steps": 1e-9, "steps_from": 0, "since": 300.0}
+    ),
     "all prefill at once for 100 s": rollouts({**GENERATES, "still_from": 500.0}),
 }
 
@@ -81,6 +84,12 @@ HEALTHY_JOBS: dict[str, Changes] = {
 def test_a_healthy_job_has_no_culprit(name: str) -> None:
     """Phases, tails, tool waits and syncs, however long, are no faults within their bounds."""
     assert named(scene(HEALTHY_JOBS[name])) == []
+
+
+def test_one_that_says_that_it_pauses_keeps_its_requests_meanwhile() -> None:
+    """Its peers go on, and it has finished nothing for 250 s."""
+    pauses = {**GENERATES, "phase": "pause_generation", "still_from": 350.0, "phase_since": 350.0}
+    assert named(scene(rollouts(GENERATES, but=pauses))) == []
 
 
 FAULTS: dict[str, tuple[Changes, tuple[str, str, str]]] = {

@@ -87,6 +87,14 @@ def test_the_stream_has_each_change(client: Client) -> None:
         assert [(one["state"], one["epoch"]) for one in _next(lines)["items"]] == [("left", 1)]
 
 
+def test_a_watcher_of_a_lost_database_gets_the_new_directory(client: Client) -> None:
+    """It was further than the new one has counted: it gets all that there is, and not only what comes."""
+    register(client)
+    with client.stream("GET", f"{URL}/stream?after=999&wait_seconds=2") as answer:
+        found = _next(answer.iter_lines())
+        assert (found["version"], [one["epoch"] for one in found["items"]]) == (1, [1])
+
+
 def test_a_jobs_token_is_for_its_directory(client: Client) -> None:
     """It registers and reads there, and nothing else; fencing takes a scheduler's."""
     admin = client.as_(made(client, "admin"))
