@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.role_stalls import number_of, stalls_of
+from analyzers.incidents.job_views.role_stalls import numbers_of, stalls_of
 from analyzers.model.incident import Symptom
 
 MOST_NAMED = 64
@@ -18,7 +18,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     del now
     for stall in stalls_of(view)[:1]:
         seats = stall.seats or ((stall.role, stall.instance),)
-        numbers = [number for seat in seats if (number := number_of(view, seat)) is not None][:MOST_NAMED]
+        numbers = list(numbers_of(view, seats).values())[:MOST_NAMED]
         name = f"{stall.role} {stall.instance}".strip()
         waits = f"; {stall.blocked} instances wait for it" if stall.blocked else ""
         yield Symptom(

@@ -71,12 +71,24 @@ def works_alone(view: JobView, number: int) -> bool:
     return rules_of(view).kind(role) in ALONE or (known is not None and known.state == "left")
 
 
-def number_of(view: JobView, seat: Seat) -> int | None:
-    """Return by which number the view keeps the process of an instance; None: no agent has seen it."""
-    role, instance = seat
-    if not instance.isdecimal():
-        return None
-    return view.numbering.known(role, int(instance))
+def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:
+    """Map instances to the numbers by which the view keeps their processes; without those that no agent has seen.
+
+    An instance is the rank of its role that alone has the process id that it states: instance 1 of engines of two ranks each
+    is no rank 1. Else it is that of its name: within a container a process knows another id than its node.
+    """
+    by_pid: dict[tuple[str, int | None], int | None] = {}
+    for number, process in view.processes.by_rank.items():
+        key = view.numbering.of(number)[0], process.pid
+        by_pid[key] = None if key in by_pid or process.pid is None else number
+    found: dict[Seat, int] = {}
+    for role, instance in seats:
+        known = by_pid.get((role, view.roles.pid_of((role, instance))))
+        if known is None and instance.isdecimal():
+            known = view.numbering.known(role, int(instance))
+        if known is not None:
+            found[role, instance] = known
+    return found
 
 
 def _trainers(view: JobView) -> list[Instance]:
@@ -91,9 +103,7 @@ def _trainers(view: JobView) -> list[Instance]:
 def _seen(view: JobView, instances: Iterable[Seat]) -> dict[Seat, Seen]:
     """Return what agents saw of the instances' processes."""
     found: dict[Seat, Seen] = {}
-    for seat in instances:
-        if (number := number_of(view, seat)) is None:
-            continue
+    for seat, number in numbers_of(view, instances).items():
         if (end := view.ended.get(number)) is not None:
             killed = view.processes.killed_for_memory(end)
             found[seat] = Seen("X", end.at, killed_for_memory=killed, ended_well=end.well)

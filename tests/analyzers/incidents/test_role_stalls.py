@@ -226,6 +226,20 @@ def test_a_tool_that_hangs_is_named_by_its_own_past() -> None:
     assert [(one.role, one.ranks) for one in named[-1]] == [("tool", (0,))]
 
 
+def test_a_rank_of_an_engine_is_no_instance_of_its_number() -> None:
+    """Two engines of two ranks each say their process ids: the second rank of the first is not engine 1."""
+
+    def engines(role: str, rank: int, at: float) -> dict[str, Any] | None:
+        reported = dead_engine(role, 0, at)
+        return None if role != "rollout" or rank > 1 else {**reported, "pid": 102 + 2 * rank}
+
+    assert "role_stalled" not in {one.detector for _, one in watched(TRAINED_SECONDS + 60.0, engines, rollout1=1)[1]}
+    (lost,) = [
+        one for _, one in watched(TRAINED_SECONDS + 60.0, engines, rollout2=1)[1] if one.detector == "role_stalled"
+    ]
+    assert lost.text.startswith("rollout 1: its process has ended")
+
+
 def test_a_stall_that_began_during_another_is_not_lost() -> None:
     """Rollout 2 rests until rollout 3 has rested for a while: when its incident closes, another opens for rollout 3."""
 
