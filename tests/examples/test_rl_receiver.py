@@ -34,3 +34,5 @@ def test_only_what_is_signed_lately_is_taken(tmp_path: Path) -> None:
     assert not receiver.accepts(headers(SECRET[:-4] + "AAAA"), body)
     assert not receiver.accepts(headers(ago=OLD_SECONDS + 5), body)
     assert not receiver.accepts({}, body)
+    assert not receiver.accepts(headers() | {"webhook-signature": "v1,é"}, body)
+    assert not receiver.accepts(headers() | {"webhook-timestamp": "9" * 5_000}, body)
