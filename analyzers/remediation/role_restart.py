@@ -22,6 +22,7 @@ GROUPED = frozenset({"trainer", "hybrid", "critic"})
 """Kinds of roles whose ranks are one process group, which a lost rank breaks."""
 ROLLOUT = "rollout"
 MOST_FAILED = 2  # restarts of a role in a row that did not bring it back
+MOST_AGAIN, AGAIN_SECONDS = 3, 3_600.0  # restarts of an instance that came back, where no step says whether it gets on
 
 
 class RoleInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,8 @@ class PastRestart(msgspec.Struct, frozen=True, kw_only=True):
 
     role: str
     step: int | None = None  # that was done when it was asked for
+    instances: tuple[str, ...] = ()
+    seconds_ago: float = 0.0  # when it was begun, before the newest word of the job's roles
     outcome: Literal["cured", "failed", "pending"] = "pending"
 
 
@@ -160,7 +163,8 @@ def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFact
     """Say why the whole job has to be restarted in place of these instances; empty: it has not.
 
     What fails again by itself is not cured by restarting its role for ever: a fault in the first step, in the same step again,
-    or after restarts that did not help. What is unknown bars nothing; failed restarts are always known.
+    or after restarts that did not help. Without known steps an instance that comes back and fails again and again
+    is not cured either. What else is unknown bars nothing; failed restarts are always known.
     """
     if facts.is_management(role):
         return f"{role} manages the job: the others cannot go on without its state"
@@ -173,6 +177,11 @@ def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFact
     came_back = [one.step for one in facts.past if one.role == role and one.outcome != "failed"]
     if facts.step is not None and facts.step in came_back:
         return f"{role} fails for the second time after step {facts.step}"
+    names = {one.instance for one in chosen}
+    lately = [one for one in facts.past if one.role == role and one.seconds_ago < AGAIN_SECONDS]
+    again = sum(one.outcome != "failed" and not names.isdisjoint(one.instances) for one in lately)
+    if facts.step is None and again >= MOST_AGAIN:
+        return f"{role} was restarted {again} times within an hour, and it is not known whether any step was done since"
     return ""
 
 

@@ -42,7 +42,7 @@ def read_role_facts(session: Session, job: str) -> RoleFacts:
     began = min((one.registered_at for one in instances if one.serving), default=0.0)
     return RoleFacts(
         instances=instances,
-        past=tuple(_past(session, job, began, {(slot.role, slot.instance): slot for slot in slots})),
+        past=tuple(_past(session, job, began, heard_at, {(slot.role, slot.instance): slot for slot in slots})),
         standbys=tuple(declared.get("standby_nodes", ())),
         kinds=dict(declared.get("node_kinds", {})),
         reserve=max((declared.get("parallel") or {}).values(), default=0),
@@ -100,16 +100,22 @@ def _instance(slot: Slot, heard_at: float) -> RoleInstance:
     )  # fmt: skip
 
 
-def _past(session: Session, job: str, since: float, slots: Mapping[tuple[str, str], Slot]) -> list[PastRestart]:
+def _past(
+    session: Session, job: str, since: float, heard_at: float, slots: Mapping[tuple[str, str], Slot]
+) -> list[PastRestart]:
     """Return the restarts since the job last began as a whole: that is, since every instance that serves registered."""
     query = select(Row).where(Row.job == job, Row.kind == "restart_role").order_by(Row.proposed_at.desc())
     found = [one for row in session.scalars(query.limit(MOST_PAST)) if (one := rows.parse_row(row)) is not None]
     begun = [(one.began_at, one) for one in found if one.began_at is not None and one.began_at >= since]
     return [
         PastRestart(
-            role=one.role or "", step=one.role_restart.step if one.role_restart else None, outcome=_outcome(one, slots)
+            role=one.role or "",
+            step=one.role_restart.step if one.role_restart else None,
+            outcome=_outcome(one, slots),
+            instances=tuple(one.role_restart.epochs) if one.role_restart else (),
+            seconds_ago=max(0.0, heard_at - at),
         )
-        for _, one in sorted(begun, key=lambda pair: pair[0])
+        for at, one in sorted(begun, key=lambda pair: pair[0])
     ]
 
 

@@ -264,6 +264,22 @@ def test_a_trainer_that_has_resumed_and_done_a_step_may_be_restarted_again() -> 
     assert "first step" in explain_whole_job("rollout", early.of("rollout"), early)
 
 
+def test_an_instance_that_comes_back_for_ever_ends_the_restarts_without_steps_too() -> None:
+    """No instance says how many steps are done: the third restart of one within an hour is its last, and not that of others."""
+
+    def facts(seconds_ago: float, times: int = 3) -> RoleFacts:
+        past = PastRestart(role="rollout", outcome="cured", instances=("2",), seconds_ago=seconds_ago)
+        unknown = tuple(replace(one, weights=None, first_weights=None) for one in FACTS.instances)
+        return replace(FACTS, instances=unknown, past=(past,) * times)
+
+    def bar(facts: RoleFacts, name: str) -> str:
+        return explain_whole_job("rollout", [one for one in facts.of("rollout") if one.instance == name], facts)
+
+    assert "3 times within an hour" in bar(facts(600.0), "2")
+    assert [bar(facts(600.0), "3"), bar(facts(600.0, 2), "2"), bar(facts(4_000.0), "2")] == ["", "", ""]
+    assert not bar(replace(facts(600.0), instances=FACTS.instances), "2")  # by the steps it gets on
+
+
 def restarts_until_it_ends(failing: dict[int, int], *, guarded: bool) -> tuple[int, int]:
     """Run a job of 20 steps whose trainer fails so often in each step; return its role restarts and whole restarts.
 

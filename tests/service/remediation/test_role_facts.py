@@ -168,6 +168,10 @@ def test_a_restart_of_which_the_report_is_lost_did_not_fail(database: Database) 
         directory.at = care.now
         directory.replace("rollout", "1", weights=40)
         directory.step(41 + number)
+    with database.session() as session:
+        past = read_role_facts(session, JOB).past
+    assert [one.instances for one in past] == [("1",)] * 3
+    assert all(0.0 <= one.seconds_ago < 60.0 for one in past)
 
 
 def test_an_instance_is_lost_only_where_its_peers_are_heard(database: Database) -> None:
