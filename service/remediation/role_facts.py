@@ -39,10 +39,9 @@ def read_role_facts(session: Session, job: str) -> RoleFacts:
     slots = _slots(session, job)
     heard_at = max((slot.renewed_at for slot in slots), default=0.0)
     instances = tuple(_instance(slot, heard_at) for slot in slots)
-    began = min((one.registered_at for one in instances if one.serving), default=0.0)
     return RoleFacts(
         instances=instances,
-        past=tuple(_past(session, job, began, heard_at, {(slot.role, slot.instance): slot for slot in slots})),
+        past=tuple(_past(session, job, instances, heard_at, {(slot.role, slot.instance): slot for slot in slots})),
         standbys=tuple(declared.get("standby_nodes", ())),
         kinds=dict(declared.get("node_kinds", {})),
         reserve=max((declared.get("parallel") or {}).values(), default=0),
@@ -101,12 +100,28 @@ def _instance(slot: Slot, heard_at: float) -> RoleInstance:
 
 
 def _past(
-    session: Session, job: str, since: float, heard_at: float, slots: Mapping[tuple[str, str], Slot]
+    session: Session,
+    job: str,
+    instances: tuple[RoleInstance, ...],
+    heard_at: float,
+    slots: Mapping[tuple[str, str], Slot],
 ) -> list[PastRestart]:
-    """Return the restarts since the job last began as a whole: that is, since every instance that serves registered."""
+    """Return the restarts since the job last began as a whole: since every instance that serves registered.
+
+    What a restart itself has registered began no job: where it is all that serves, only a later attempt has.
+    """
+    serving = [one for one in instances if one.serving]
+    newest = max((slot.attempt for slot in slots.values()), default=0)
+
+    def is_past(one: Remediation, began_at: float) -> bool:
+        own = one.role_restart.epochs if one.role_restart is not None else {}
+        others = [other for other in serving if other.role != one.role or other.instance not in own]
+        same = one.attempt is None or one.attempt >= newest
+        return any(other.registered_at <= began_at for other in serving) or (not others and same)
+
     query = select(Row).where(Row.job == job, Row.kind == "restart_role").order_by(Row.proposed_at.desc())
     found = [one for row in session.scalars(query.limit(MOST_PAST)) if (one := rows.parse_row(row)) is not None]
-    begun = [(one.began_at, one) for one in found if one.began_at is not None and one.began_at >= since]
+    begun = [(one.began_at, one) for one in found if one.began_at is not None and is_past(one, one.began_at)]
     return [
         PastRestart(
             role=one.role or "",

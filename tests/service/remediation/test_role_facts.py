@@ -174,6 +174,28 @@ def test_a_restart_of_which_the_report_is_lost_did_not_fail(database: Database) 
     assert all(0.0 <= one.seconds_ago < 60.0 for one in past)
 
 
+def test_a_restart_of_all_that_registered_is_no_new_job(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the trainers register, and none says its weights: each restart replaces them all, and the fourth is refused."""
+    monkeypatch.setattr(f"{__name__}.SEATS", (("trainer", "0"), ("trainer", "1")))
+    place(database)
+    care = Care(database)
+    directory = Roles(database)
+    for seat in SEATS:
+        directory.replace(*seat, weights=None)
+    for _ in range(3):
+        with database.session() as session:
+            one = build_request(session, JOB, "trainer", None, "ann", "it hangs", care.now, RULES)
+        events = (Approve(id=one.id, by="ann"), Take(id=one.id, by="ray"), Begin(id=one.id, by="ray", token=1))
+        let(care.remedies, Proposed(incident=one.incident, plan=one), *events, now=care.now)
+        let(care.remedies, Fail(id=one.id, by="ray", token=1, reason="no answer"), now=care.now)
+        directory.at = care.now + 1.0
+        for seat in SEATS:
+            directory.replace(*seat, weights=None)
+        care.now += 10.0
+    with database.session() as session, pytest.raises(NotRestarted, match="3 times within an hour"):
+        build_request(session, JOB, "trainer", None, "ann", "it hangs", care.now, RULES)
+
+
 def test_an_instance_is_lost_only_where_its_peers_are_heard(database: Database) -> None:
     """After an outage of the service every lease seems over until the first renewals come."""
     place(database)
