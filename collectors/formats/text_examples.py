@@ -7,6 +7,9 @@ from functools import cached_property
 
 from collectors.formats.job_log.statements import STATED
 from collectors.formats.prose.advice import is_advice, is_of_tests, is_reported
+from collectors.formats.prose.lessons import is_lesson
+from collectors.formats.prose.test_runs import is_test_run
+from collectors.formats.prose.watch_rules import is_watch_rules
 from collectors.records import LogEvent, Record, StragglerReports
 
 _BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback", STATED})
@@ -23,14 +26,20 @@ class ExampleText:
 
     @property
     def is_one(self) -> bool:
-        """Whether the text advises, or shows what a program is tested with."""
-        return self.advises or self.of_tests
+        """Whether the text advises, is of a test run, or shows what a program is tested with."""
+        return self.is_test_run or self.advises or self.of_tests
+
+    @cached_property
+    def is_test_run(self) -> bool:
+        """Whether it is the report of a test run."""
+        return is_test_run(self._head.decode(errors="replace"))
 
     @cached_property
     def advises(self) -> bool:
-        """Whether the text is about jobs: it advises, or shows an interpreter's prompts."""
+        """Whether the text is about jobs: it advises, teaches, watches for faults, or shows an interpreter's prompts."""
         head = self._head.decode(errors="replace")
-        return (_PROMPT.search(self._head) is not None and not is_reported(head)) or is_advice(head)
+        prompts = _PROMPT.search(self._head) is not None and not is_reported(head)
+        return prompts or is_advice(head) or is_lesson(head) or is_watch_rules(head)
 
     @cached_property
     def of_tests(self) -> bool:

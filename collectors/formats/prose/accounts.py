@@ -17,6 +17,7 @@ from collectors.formats import Input
 from collectors.formats.job_log import statements, vocabularies
 from collectors.formats.prose import account_words
 from collectors.formats.prose.advice import is_advice, is_of_tests
+from collectors.formats.prose.lessons import is_lesson
 from collectors.formats.prose.reports import SUPPOSED, TO_COME
 from collectors.formats.prose.titles import ASKS, TALKS, without_tags
 from collectors.records import ACCOUNT, KernelEvent, LogEvent
@@ -122,7 +123,9 @@ def beside(input: Input, titled: Iterable[KernelEvent | LogEvent]) -> Iterator[L
 
 def statements_in(head: str) -> list[Stated]:
     """Return what a text reports: by what it turned out to be, else by its title, its sentences, or the answers of others."""
-    if is_of_tests(head) or (is_advice(head) and not OURS.search(head)) or CHANGES.search(head) or ASKS.search(head):
+    if (is_advice(head) and not OURS.search(head)) or is_lesson(head):
+        return []
+    if is_of_tests(head) or CHANGES.search(head) or ASKS.search(head):
         return []
     title, sentences, answers = _parts(head)
     solved = [(number, said) for number, said in (*sentences, *answers) if _SOLVED.search(said)]

@@ -15,7 +15,7 @@ _SENTENCE = re.compile(
     r"(?:#+ \w|[-*\d.>]{0,4} ?[A-Z][\w'`\"/-]*,? [\w'`\"(][^=|\[\]{}]*$|[a-z][\w'-]*(?: [\w'`\"(,;.-]+){3,}$)"
 )
 _STOP = re.compile(r"\b(?:the|an?|is|are|you|your|we|our|of|and|it|that|this|to|with|in|on|by)\b")
-_STAMP = re.compile(r"\b\d\d:\d\d:\d\d\b")
+STAMP = re.compile(r"(?:\b|\dT)\d\d:\d\d:\d\d(?!\d)")
 _ADVICE = re.compile(
     r"(?i)\b(?:if (?:you|the|it|an?)|whenever|when (?:you|a|an)|for example|e\.g\.|such as|often|sometimes|usually)\b"
 )
@@ -85,9 +85,9 @@ def is_advice(head: str) -> bool:
         for line in _MESSAGE.sub("", _FENCED.sub("", head)).splitlines()
         if line.strip() and not line.startswith(("    ", "\t"))
     ]
-    if _CAUSES.search(head) and not any(map(_STAMP.search, outside)):
+    if _CAUSES.search(head) and not any(map(STAMP.search, outside)):
         return True
     said = [line for line in outside if _SENTENCE.match(line) and (line[0] == "#" or _STOP.search(line))]
-    if len(said) < 2 or len(said) < SHARE * len(outside) or any(map(_STAMP.search, outside)):
+    if len(said) < 2 or len(said) < SHARE * len(outside) or any(map(STAMP.search, outside)):
         return False
     return any(map(_ADVICE.search, said)) and not any(map(_OURS.search, said))

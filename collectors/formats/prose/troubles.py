@@ -7,7 +7,10 @@ import re
 from collectors.formats.job_log.statements import is_lesser
 from collectors.formats.prose.accounts import CHANGES, OURS, SENTENCES, is_prose
 from collectors.formats.prose.advice import changed_lines, is_of_tests
+from collectors.formats.prose.lessons import is_lesson
 from collectors.formats.prose.reports import TO_COME
+from collectors.formats.prose.test_runs import is_test_run
+from collectors.formats.prose.watch_rules import is_watch_rules
 
 SOURCE_SHARE = 0.5  # of the lines that are not empty
 _SOURCE = re.compile(
@@ -86,7 +89,8 @@ _ADVICE = re.compile(
 
 def may_report(text: str) -> bool:
     """Whether a line of a text may report a failure, and the text does not mostly consist of source or describe a change."""
-    return _reports(text) and not (CHANGES.search(text) or is_of_tests(text) or _is_source(text))
+    of_no_job = (is_of_tests, is_test_run, is_watch_rules, is_lesson, _is_source)
+    return _reports(text) and not (CHANGES.search(text) or any(each(text) for each in of_no_job))
 
 
 def _reports(text: str) -> bool:
