@@ -252,9 +252,14 @@ def _spares(session: Session, row: Job, attempt: int | None, running_on: Set[str
 
 
 def _ranks_by_node(session: Session, attempt: Attempt) -> dict[str, int]:
-    """Return how many ranks of an attempt each node has. Ranks beyond the present world size are from a larger run."""
-    where = [Placement.job == attempt.job, Placement.attempt == attempt.number, is_newest()]
-    if attempt.world_size is not None:
+    """Return how many ranks of an attempt each node has. Ranks beyond the present world size are from a larger run.
+
+    In a job of several roles that size is one role's, as a rule the trainers': a further rollout is no leftover.
+    """
+    of_attempt = (Placement.job == attempt.job, Placement.attempt == attempt.number)
+    where = [*of_attempt, is_newest()]
+    roles = session.scalar(select(func.count(Placement.role.distinct())).where(*of_attempt)) or 0
+    if attempt.world_size is not None and roles < 2:
         where.append(Placement.rank < attempt.world_size)
     counted = select(Placement.node, func.count()).where(*where).group_by(Placement.node)
     return {row[0]: row[1] for row in session.execute(counted)}

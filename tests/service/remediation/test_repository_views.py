@@ -114,6 +114,18 @@ def test_an_attempt_that_shrank_has_its_new_size(database: Database) -> None:
     assert job_facts(database).nodes == NODES[:2]
 
 
+def test_the_trainers_world_size_bounds_no_other_role(database: Database) -> None:
+    """Two trainers and three rollouts, each counted from 0: the node that has only rollout 2 runs the job too."""
+    place(database, NODES[:2])
+    with database.transaction() as session:
+        session.execute(update(Attempt).values(world_size=2))
+        session.execute(update(Placement).values(role="trainer"))
+        session.add(
+            Placement(job=JOB, attempt=1, rank=2, role="rollout", node=NODES[2], first_seen_at=AT, last_seen_at=AT)
+        )
+    assert NODES[2] in job_facts(database).nodes
+
+
 def test_tenants_are_who_runs_there_now(database: Database) -> None:
     """A job whose agents reported it a minute ago is a tenant; one that was last seen three minutes ago is none."""
     place(database)
