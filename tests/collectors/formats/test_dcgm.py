@@ -11,6 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -271,7 +272,7 @@ def test_a_broken_exporter_is_a_failure(answer: bytes, match: str) -> None:
 
 
 def test_an_endless_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A body beyond the bound, and one that drips for ever, end the run within its time."""
+    """A body beyond the bound, and a head or a body that drips for ever, end the run within its time."""
     monkeypatch.setattr(parser, "BODY_BYTES", 1 << 20)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
 
@@ -280,18 +281,19 @@ def test_an_endless_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
         while True:
             connection.sendall(b"#" * 65536)
 
-    def drip(connection: socket.socket) -> None:
-        connection.sendall(head)
+    def drip(connection: socket.socket, first: bytes = head) -> None:
+        connection.sendall(first)
         while True:
             connection.sendall(b"#")
             time.sleep(0.05)
 
     with exporter(pour) as url, pytest.raises(OSError, match="more than 1,048,576 bytes"):
         collect(url)()
-    began = time.monotonic()
-    with exporter(drip) as url, pytest.raises(OSError, match="timeout_seconds"):
-        collect(url, timeout_seconds=0.4)()
-    assert in_time(time.monotonic() - began, 5)
+    for first in (head, b"HTTP/1.1 200 OK\r\nX-Padding: ", b""):
+        began = time.monotonic()
+        with exporter(partial(drip, first=first)) as url, pytest.raises(OSError, match="timeout_seconds"):
+            collect(url, timeout_seconds=0.4)()
+        assert in_time(time.monotonic() - began, 5)
 
 
 def test_a_wrong_address_says_what_a_right_one_is() -> None:

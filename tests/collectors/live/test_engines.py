@@ -28,6 +28,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.path == "/health" and mode == "hung":
             time.sleep(60)
+        while mode == "drip":
+            self.wfile.write(b"H")
+            self.wfile.flush()
+            time.sleep(0.05)
         codes = {"dead": 503, "old": 404}
         code = codes.get(mode, 200) if self.path == "/health" else 404 if mode == "silent" else 200
         body = text.encode() if self.path == "/metrics" and code == 200 else b""
@@ -98,7 +102,10 @@ def test_a_command_names_the_port(case: str) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "answers", "running"),
-    [("live", True, 7), ("dead", False, 7), ("hung", False, 7), ("old", None, 7), ("silent", True, None)],
+    [
+        ("live", True, 7), ("dead", False, 7), ("hung", False, 7), ("drip", False, None), ("old", None, 7),
+        ("silent", True, None),
+    ],  # fmt: skip
 )
 def test_a_server_is_asked(
     mode: str, answers: bool | None, running: int | None, node: Node, monkeypatch: pytest.MonkeyPatch
