@@ -103,9 +103,13 @@ def test_a_command_names_the_port(case: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "answers", "running"),
     [
-        ("live", True, 7), ("dead", False, 7), ("hung", False, 7), ("drip", False, None), ("old", None, 7),
+        ("live", True, 7),
+        ("dead", False, 7),
+        ("hung", False, 7),
+        ("drip", False, None),
+        ("old", None, 7),
         ("silent", True, None),
-    ],  # fmt: skip
+    ],
 )
 def test_a_server_is_asked(
     mode: str, answers: bool | None, running: int | None, node: Node, monkeypatch: pytest.MonkeyPatch
