@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import tomllib
+from collections.abc import Callable
 from importlib import resources
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from analyzers.knowledge import Knowledge, parse
 from analyzers.knowledge.convictions import Weights, weights
@@ -16,6 +17,8 @@ from analyzers.knowledge.typed import KnowledgeRowError
 
 MOST_BYTES = 1_048_576  # one override document
 MOST_PROBLEMS = 5  # that one message names
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -31,21 +34,22 @@ def load(override: Path | None = None) -> Knowledge:
 
 
 def weights_of(knowledge: Knowledge) -> Weights:
-    """Return how evidence about nodes weighs; a site's rows that cannot be meant must keep nothing from starting."""
-    try:
-        return weights(knowledge)
-    except KnowledgeRowError as error:
-        _log.error("conviction_unusable reason=%s", error)
-        return weights(load())
+    """Return how evidence about nodes weighs."""
+    return _usable(weights, knowledge)
 
 
 def role_rules_of(knowledge: Knowledge) -> RoleRules:
-    """Return what the names of roles mean; a site's rows that cannot be meant must keep nothing from starting."""
+    """Return what the names of roles mean."""
+    return _usable(role_rules, knowledge)
+
+
+def _usable(read: Callable[[Knowledge], T], knowledge: Knowledge) -> T:
+    """Read a table; a site's rows that cannot be meant must keep nothing from starting."""
     try:
-        return role_rules(knowledge)
+        return read(knowledge)
     except KnowledgeRowError as error:
-        _log.error("role_rules_unusable reason=%s", error)
-        return role_rules(load())
+        _log.error("%s_unusable reason=%s", read.__name__, error)
+        return read(load())
 
 
 def _packaged() -> dict[str, str]:

@@ -22,7 +22,7 @@ class ExampleText:
     """What the beginning of a text shows of it."""
 
     def __init__(self, head: bytes) -> None:
-        self._head = head
+        self._head, self._text = head, head.decode(errors="replace")
 
     @property
     def is_one(self) -> bool:
@@ -32,19 +32,19 @@ class ExampleText:
     @cached_property
     def is_test_run(self) -> bool:
         """Whether it is the report of a test run."""
-        return is_test_run(self._head.decode(errors="replace"))
+        return is_test_run(self._text)
 
     @cached_property
     def advises(self) -> bool:
         """Whether the text is about jobs: it advises, teaches, watches for faults, or shows an interpreter's prompts."""
-        head = self._head.decode(errors="replace")
+        head = self._text
         prompts = _PROMPT.search(self._head) is not None and not is_reported(head)
         return prompts or is_advice(head) or is_lesson(head) or is_watch_rules(head)
 
     @cached_property
     def of_tests(self) -> bool:
         """Whether the lines in it are what a change to a program is about, or is tested with."""
-        return is_of_tests(self._head.decode(errors="replace"))
+        return is_of_tests(self._text)
 
     def has_as_example(self, record: Record) -> bool:
         """Whether a record of this text is an example: an event that nothing but its words shows, or a detector's reports."""

@@ -38,11 +38,11 @@ def build_proposal(
     verdict = msgspec.json.decode(row.document, type=Verdict)
     named = {clean(one.id, 255) for one in (*verdict.culprits, *verdict.suspects) if one.kind == "node"}
     shifts = node_records.read_log_odds_shifts(session, named, now, weights)
-    situation = read_situation(session, incident.job, (incident.attempt or 0, incident.nodes), now)
+    situation = read_situation(session, incident.job, (incident.attempt or 0, incident.nodes), rules, now)
     case = ProposalCase(
         incident=incident.id, job=incident.job, attempt=incident.attempt, verdict_version=incident.verdict_version,
         verdict=verdict, situation=replace(
-            situation, remembered=shifts, instances=replace(situation.instances, since=incident.onset_at, rules=rules)
+            situation, remembered=shifts, instances=replace(situation.instances, since=incident.onset_at)
         ),
         history=job_history.read_job_history(session, incident, verdict, weights.ladder, now),
         times=IncidentTimes(
@@ -56,7 +56,7 @@ def build_proposal(
     return replace(proposed, plan=plan, why=clean(proposed.why, LONGEST_WHY))
 
 
-def read_situation(session: Session, job: str, run: fleet_facts.Run, now: float) -> Situation:
+def read_situation(session: Session, job: str, run: fleet_facts.Run, rules: RoleRules, now: float) -> Situation:
     """Return what a plan for a run of a job rests on beside the verdict."""
     known = fleet_facts.load_job_facts(session, job, run)
     if known is None:
@@ -72,7 +72,7 @@ def read_situation(session: Session, job: str, run: fleet_facts.Run, now: float)
         spares=known.spares, minimum_nodes=known.minimum_nodes, holders=known.holders,
         tenants={node: names for node, names in others.items() if names}, tenant_gpus=sizes,
         seconds_since_checkpoint=None if saved is None else max(0.0, now - saved),
-        roles=_roles(session, job, known.attempt), instances=role_facts.read_role_facts(session, job),
+        roles=_roles(session, job, known.attempt), instances=role_facts.read_role_facts(session, job, rules),
     )  # fmt: skip
 
 

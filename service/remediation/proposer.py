@@ -292,7 +292,7 @@ class Proposer:
             if one.status != "verifying":
                 continue
             if one.role_restart is not None and one.role_restart.epochs:
-                facts = role_facts.read_role_facts(session, one.job)
+                facts = role_facts.read_role_facts(session, one.job, self._role_rules)
                 at, incident = one.completed_at or one.changed_at, session.get(Incident, one.incident)
                 troubled = incident is not None and incident.closed_at is None
                 if seen := observe_role(one.role or "", one.role_restart, facts, at, now, troubled=troubled):

@@ -32,8 +32,8 @@ class NotRestarted(Exception):
         self.unknown = unknown
 
 
-def read_role_facts(session: Session, job: str) -> RoleFacts:
-    """Return what is known of a job's roles; without a directory only the declaration and the past."""
+def read_role_facts(session: Session, job: str, rules: RoleRules) -> RoleFacts:
+    """Return what is known of a job's roles, by what their names mean; without a directory only the declaration and the past."""
     row = session.get(Job, job)
     declared = {} if row is None else row.declared
     slots = _slots(session, job)
@@ -45,6 +45,7 @@ def read_role_facts(session: Session, job: str) -> RoleFacts:
         standbys=tuple(declared.get("standby_nodes", ())),
         kinds=dict(declared.get("node_kinds", {})),
         reserve=max((declared.get("parallel") or {}).values(), default=0),
+        rules=rules,
     )
 
 
@@ -60,7 +61,7 @@ def build_request(
     session: Session, job: str, role: str, instance: str | None, by: str, why: str, now: float, rules: RoleRules
 ) -> Remediation:
     """Return the proposal that a person asks for; raise ``NotRestarted``. No verdict stands behind it, and no incident."""
-    facts = msgspec.structs.replace(read_role_facts(session, job), rules=rules)
+    facts = read_role_facts(session, job, rules)
     named = role if instance is None else f"{role} {instance}"
     verdict = Verdict(
         symptom="unknown", cause="unknown", abstained=False, culprits=(Culprit(root="r1", kind="role", id=named),),

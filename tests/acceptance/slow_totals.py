@@ -8,6 +8,7 @@ from typing import Any
 
 Row = dict[str, Any]
 WORTH_SHARE = 0.13  # a slowdown of more must be found
+EARLY_SECONDS = 1_200.0  # after a run's first slowdown: later its jobs have been slow before
 
 
 def totals(rows: Sequence[Row]) -> dict[str, Any]:
@@ -66,6 +67,19 @@ def _of_run(rows: Sequence[Row]) -> dict[str, Any]:
             lanes: _named([row for row in rows if ("+probe" in row["lane"]) is probe])
             for lanes, probe in (("with the probe", True), ("without", False))
         },
+        "one_rank_slow_in_time": _in_time([row for row in rows if row["culprit"] >= 0]),
+    }
+
+
+def _in_time(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return how many of those where one rank alone made the steps longer were opened, in a run's first minutes and later."""
+    began_at = min((row["at"] for row in rows), default=0)
+    alone = [row for row in rows if row["longer"] > WORTH_SHARE and not row["fault"].endswith("all")]
+    early = [row for row in alone if row["at"] < began_at + EARLY_SECONDS]
+    late = [row for row in alone if row["at"] >= began_at + EARLY_SECONDS]
+    return {
+        when: {"longer_by_13_percent": len(some), "opened": sum(row["slow_incidents"] > 0 for row in some)}
+        for when, some in (("first_20_minutes", early), ("later", late))
     }
 
 

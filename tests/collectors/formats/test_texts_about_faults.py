@@ -32,6 +32,14 @@ RULES = """groups:
         annotations:
           description: "NVRM: Xid (PCI:0000:5e:00): 79, GPU has fallen off the bus. Drain it."
 """
+CHECKED_FIRST = """============================= test session starts ==============================
+checks/test_fabric.py ....                                               [100%]
+============================== 4 passed in 3.21s ===============================
+[rank3]: Traceback (most recent call last):
+[rank3]:   File "/app/run.py", line 61, in main
+[rank3]:     loss = model(batch["ids"])
+[rank3]: KeyError: 'ids'
+"""
 REPORT = """RuntimeError: CUDA error: device-side assert triggered
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 """
@@ -45,6 +53,14 @@ def test_what_happened_to_no_job_has_no_cause(text: str) -> None:
     verdict = verdict_on(text, knowledge)
 
     assert verdict is None or not verdict.culprits
+
+
+def test_a_job_whose_checks_passed_before_it_is_judged() -> None:
+    """The checks are tests too, and what follows them is the job's own end."""
+    verdict = verdict_on(CHECKED_FIRST, packaged_knowledge.load(None))
+
+    assert verdict is not None
+    assert verdict.cause == "code"
 
 
 def test_each_is_recognised_by_its_own_marks() -> None:

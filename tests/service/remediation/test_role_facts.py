@@ -169,7 +169,7 @@ def test_a_restart_of_which_the_report_is_lost_did_not_fail(database: Database) 
         directory.replace("rollout", "1", weights=40)
         directory.step(41 + number)
     with database.session() as session:
-        past = read_role_facts(session, JOB).past
+        past = read_role_facts(session, JOB, RULES).past
     assert [one.instances for one in past] == [("1",)] * 3
     assert all(0.0 <= one.seconds_ago < 60.0 for one in past)
 
@@ -204,7 +204,7 @@ def test_an_instance_is_lost_only_where_its_peers_are_heard(database: Database) 
 
     def states() -> dict[str, str]:
         with database.session() as session:
-            facts = read_role_facts(session, JOB)
+            facts = read_role_facts(session, JOB, RULES)
         assert (facts.standbys, facts.kinds, facts.reserve) == (("s0",), {"s0": "h20-a"}, 4)
         return {f"{one.role} {one.instance}": one.state for one in facts.instances}
 
