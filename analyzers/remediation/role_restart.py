@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from statistics import median_low
 from typing import Annotated, Literal
 
 import msgspec
@@ -23,6 +24,8 @@ GROUPED = frozenset({"trainer", "hybrid", "critic"})
 ROLLOUT = "rollout"
 MOST_FAILED = 2  # restarts of a role in a row that did not bring it back
 MOST_AGAIN, AGAIN_SECONDS = 3, 3_600.0  # restarts of an instance that came back, where no step says whether it gets on
+MOST_IN_STEP = 3  # restarts within one step, each of another instance: then the step itself ends whoever works at it
+MOST_AHEAD = 1_000  # versions beyond those that the job's instances have counted up to
 
 
 class RoleInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +70,24 @@ class RoleFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def step(self) -> int | None:
-        """The number of steps that are done; None: no instance says it."""
-        return max((one.weights for one in self.instances if one.weights is not None), default=None)
+        """The number of steps that are done; None: no instance says it.
+
+        The trainers count it, and the others follow. One whose version has grown under its epoch is believed before one
+        that said a number once; of several the median, so that one instance decides nothing.
+        """
+        most = self.most_believed
+        said = [one for one in self.instances if one.weights is not None and one.weights <= most]
+        trainers = [one for one in said if self.is_grouped(one.role)]
+        for of in (list(filter(_has_grown, trainers)), trainers, list(filter(_has_grown, said)), said):
+            if of:
+                return median_low(one.weights or 0 for one in of)
+        return None
+
+    @property
+    def most_believed(self) -> float:
+        """The highest version that is near those that grow; where none grows, any is believed."""
+        grown = [one.weights or 0 for one in self.instances if _has_grown(one)]
+        return median_low(grown) + MOST_AHEAD if grown else float("inf")
 
     def of(self, role: str) -> list[RoleInstance]:
         """Return the instances of a role."""
@@ -163,7 +182,8 @@ def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFact
     """Say why the whole job has to be restarted in place of these instances; empty: it has not.
 
     What fails again by itself is not cured by restarting its role for ever: a fault in the first step, in the same step again,
-    or after restarts that did not help. Without known steps an instance that comes back and fails again and again
+    or after restarts that did not help. Rollouts fail each for itself: another one in a long step is no second failure, and
+    many are, of whatever roles. Without known steps an instance that comes back and fails again and again
     is not cured either. What else is unknown bars nothing; failed restarts are always known.
     """
     if facts.is_management(role):
@@ -174,10 +194,15 @@ def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFact
     first = _first_step(role, chosen, facts)
     if first is not None and facts.step is not None and facts.step <= first:
         return f"it failed in the first step after step {first}, with which it began: that is likely to happen again"
-    came_back = [one.step for one in facts.past if one.role == role and one.outcome != "failed"]
-    if facts.step is not None and facts.step in came_back:
-        return f"{role} fails for the second time after step {facts.step}"
     names = {one.instance for one in chosen}
+    in_step = [one for one in facts.past if one.outcome != "failed" and one.step is not None and one.step == facts.step]
+    for one in in_step:
+        whole = facts.is_grouped(role) or not one.instances or not names
+        if one.role == role and (whole or not names.isdisjoint(one.instances)):
+            named = role if whole else f"{role} {', '.join(sorted(names.intersection(one.instances)))}"
+            return f"{named} fails for the second time after step {facts.step}"
+    if len(in_step) >= MOST_IN_STEP:
+        return f"{len(in_step)} restarts were needed after step {facts.step} already: it ends whoever works at it"
     lately = [one for one in facts.past if one.role == role and one.seconds_ago < AGAIN_SECONDS]
     again = sum(one.outcome != "failed" and not names.isdisjoint(one.instances) for one in lately)
     if facts.step is None and again >= MOST_AGAIN:
@@ -248,7 +273,13 @@ def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]
 def _first_step(role: str, chosen: Iterable[RoleInstance], facts: RoleFacts) -> int | None:
     """Return the step with which the role resumed, or for one without weights of its own the attempt; None: unknown."""
     of = chosen if facts.is_grouped(role) else facts.instances
-    return min((one.first_weights for one in of if one.first_weights is not None), default=None)
+    most = facts.most_believed
+    return min((first for one in of if (first := one.first_weights) is not None and first <= most), default=None)
+
+
+def _has_grown(one: RoleInstance) -> bool:
+    """Whether its version has grown under its epoch: it counts, and did not only say what it began with."""
+    return one.weights is not None and one.first_weights is not None and one.weights > one.first_weights
 
 
 def _failed_in_a_row(role: str, past: Iterable[PastRestart]) -> int:

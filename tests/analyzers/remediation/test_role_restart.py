@@ -227,7 +227,7 @@ def test_the_reserve_has_the_machines_of_rollouts_that_serve_alone() -> None:
         ("controller", FACTS, "manages the job"),
         ("trainer", replace(FACTS, past=(PastRestart(role="trainer", step=9, outcome="failed"),) * 2), "2 times in a row"),
         ("trainer", replace(FACTS, past=(PastRestart(role="trainer", step=40, outcome="cured"),)), "second time"),
-        ("rollout", replace(FACTS, past=(PastRestart(role="rollout", step=40, outcome="cured"),)), "second time"),
+        ("rollout", replace(FACTS, past=(PastRestart(role="rollout", step=40, instances=("0",)),)), "rollout 0 fails"),
         ("trainer", replace(FACTS, instances=tuple(replace(one, first_weights=40) for one in FACTS.instances[:2])), "first step"),
     ],
 )  # fmt: skip
@@ -262,6 +262,60 @@ def test_a_trainer_that_has_resumed_and_done_a_step_may_be_restarted_again() -> 
     assert explain_whole_job("trainer", resumed, facts) == ""
     early = replace(facts, instances=tuple(replace(one, first_weights=40) for one in facts.instances))
     assert "first step" in explain_whole_job("rollout", early.of("rollout"), early)
+
+
+def lying(role: str, version: int, first: int) -> RoleFacts:
+    """Return the job with one instance of a role that states a version."""
+    liar = next(one for one in FACTS.instances if one.role == role)
+    changed = replace(liar, weights=version, first_weights=first)
+    return replace(FACTS, instances=tuple(changed if one is liar else one for one in FACTS.instances))
+
+
+@pytest.mark.parametrize("role", ["trainer", "rollout", "controller"])
+@pytest.mark.parametrize(("version", "first"), [(10**12, 10**12), (10**12, 0), (2_000, 0), (0, 0), (41, 10**12)])
+def test_one_instance_that_states_an_absurd_version_changes_no_step(role: str, version: int, first: int) -> None:
+    """Neither far beyond the others nor a number that never grew: the step is the trainers', and no guard bites for it."""
+    facts = lying(role, version, first)
+    assert facts.step in (40, 41)  # of two trainers that both grow the lower
+    for one in ("trainer", "rollout", "reward"):
+        assert explain_whole_job(one, facts.of(one), facts) == ""
+
+
+def test_a_lone_trainer_is_held_against_its_rollouts() -> None:
+    """They follow it by some versions, and by no thousands; the word of one that no one can be held against is taken."""
+    one, others = FACTS.instances[0], FACTS.instances[2:]
+    steps = {
+        version: replace(FACTS, instances=(replace(one, weights=version), *others)).step for version in (44, 10**12)
+    }
+    assert steps == {44: 44, 10**12: 40}
+    assert replace(FACTS, instances=(replace(one, weights=10**12),)).step == 10**12
+    resumed = tuple(replace(other, weights=0) for other in others)
+    assert replace(FACTS, instances=(replace(one, weights=5_000, first_weights=5_000), *resumed)).step == 5_000
+
+
+def in_one_step(*restarts: tuple[str, str]) -> RoleFacts:
+    """Return the job after these restarts, which came back within its present step."""
+    past = (PastRestart(role=role, step=40, outcome="cured", instances=(name,)) for role, name in restarts)
+    return replace(FACTS, past=tuple(past))
+
+
+def bar_of(facts: RoleFacts, role: str, *names: str) -> str:
+    """Return why these instances are not restarted alone."""
+    return explain_whole_job(role, [one for one in facts.of(role) if one.instance in names], facts)
+
+
+def test_another_rollout_in_the_same_step_is_restarted_alone() -> None:
+    """Each fails for itself. The same one again, the trainers as one group, and a step that ends one after another do not."""
+    first = in_one_step(("rollout", "2"))
+    assert (bar_of(first, "rollout", "1"), bar_of(first, "trainer", "0", "1")) == ("", "")
+    assert "rollout 2 fails for the second time after step 40" in bar_of(first, "rollout", "2", "3")
+    group = in_one_step(("trainer", "0"))
+    assert "trainer fails for the second time" in bar_of(group, "trainer", "1")
+    assert bar_of(group, "rollout", "1") == ""
+    several = in_one_step(("rollout", "2"), ("rollout", "0"), ("trainer", "0"))
+    assert "3 restarts were needed after step 40" in bar_of(several, "rollout", "1")
+    assert bar_of(replace(several, past=several.past[1:]), "rollout", "1") == ""
+    assert bar_of(replace(several, past=tuple(replace(one, step=39) for one in several.past)), "rollout", "1") == ""
 
 
 def test_an_instance_that_comes_back_for_ever_ends_the_restarts_without_steps_too() -> None:
