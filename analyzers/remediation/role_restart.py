@@ -24,7 +24,7 @@ GROUPED = frozenset({"trainer", "hybrid", "critic"})
 ROLLOUT = "rollout"
 MOST_FAILED = 2  # restarts of a role in a row that did not bring it back
 MOST_AGAIN, AGAIN_SECONDS = 3, 3_600.0  # restarts of an instance that came back, where no step says whether it gets on
-MOST_IN_STEP = 3  # restarts within one step, each of another instance: then the step itself ends whoever works at it
+MOST_IN_STEP = 3  # restarts within one step, each of another instance: then the step itself is at fault
 MOST_AHEAD = 1_000  # versions beyond those that the job's instances have counted up to
 
 
@@ -202,7 +202,7 @@ def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFact
             named = role if whole else f"{role} {', '.join(sorted(names.intersection(one.instances)))}"
             return f"{named} fails for the second time after step {facts.step}"
     if len(in_step) >= MOST_IN_STEP:
-        return f"{len(in_step)} restarts were needed after step {facts.step} already: it ends whoever works at it"
+        return f"{len(in_step)} restarts were needed after step {facts.step} already: the step itself ends those that work at it"
     lately = [one for one in facts.past if one.role == role and one.seconds_ago < AGAIN_SECONDS]
     again = sum(one.outcome != "failed" and not names.isdisjoint(one.instances) for one in lately)
     if facts.step is None and again >= MOST_AGAIN:
