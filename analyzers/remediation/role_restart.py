@@ -202,7 +202,7 @@ def explain_whole_job(role: str, chosen: Iterable[RoleInstance], facts: RoleFact
             named = role if whole else f"{role} {', '.join(sorted(names.intersection(one.instances)))}"
             return f"{named} fails for the second time after step {facts.step}"
     if len(in_step) >= MOST_IN_STEP:
-        return f"{len(in_step)} restarts were needed after step {facts.step} already: the step itself ends those that work at it"
+        return f"{len(in_step)} restarts were needed after step {facts.step} already: the step itself is at fault"
     lately = [one for one in facts.past if one.role == role and one.seconds_ago < AGAIN_SECONDS]
     again = sum(one.outcome != "failed" and not names.isdisjoint(one.instances) for one in lately)
     if facts.step is None and again >= MOST_AGAIN:

@@ -22,6 +22,7 @@ MADE_ROOM = 256  # ended instances that go together
 MOST_AHEAD = 16  # attempts beyond the newest that agents have seen
 SEEN_SECONDS = 10.0  # until a new attempt may be seen
 FORGOTTEN_SECONDS = 30 * 86_400.0  # after its last change that a watcher sees, if nothing was renewed since
+COUNTED_A_SECOND = 1_000  # at the most: epochs and versions that a directory gives, each in a transaction
 AUDITED = {"Register": "role_registered", "Leave": "role_left", "Fence": "role_fenced"}
 
 
@@ -35,6 +36,7 @@ class RoleDirectories:
     def __init__(self, database: Database, clock: Callable[[], float] = now) -> None:
         self._database, self._clock = database, clock
         self.listening_since = clock()
+        self._least = _counted_by(self.listening_since)  # a database from a backup has counted less than it gave
 
     def take(self, job: str, event: Event, by: str) -> tuple[Slot, float]:
         """Apply an event; return its slot and the seconds of its lease. Raise ``RegistrationRefused``, ``DirectoryFull``."""
@@ -46,21 +48,27 @@ class RoleDirectories:
                 if stored is None:
                     _make_room(session, job, event, at)
                 _check_attempt(session, job, event)
-            before = Directory(epoch=row.epoch, version=row.version, slots=_slots(stored))
+            epoch, version = max(row.epoch, self._least), max(row.version, self._least)
+            before = Directory(epoch=epoch, version=version, slots=_slots(stored))
             after = step(before, event, at, self.listening_since)
             slot = after.slots[key(event.role, event.instance)]
-            self._write(session, row, after, slot, at)
-            if after.version != before.version and (kind := AUDITED.get(type(event).__name__)) is not None:
+            changed = after.version != before.version
+            self._write(session, job, after if changed else None, slot, at)
+            if changed and (kind := AUDITED.get(type(event).__name__)) is not None:
                 details = {"role": slot.role, "instance": slot.instance, "epoch": slot.epoch, "process": slot.process}
                 audit_log.record(session, at, kind, by, job, details)
         return slot, lease_left(slot, at, self.listening_since)
 
     def read(self, job: str, after: int = 0) -> Directory | None:
-        """Return a directory with the slots that changed after a version; None where the job has none."""
+        """Return a directory with the slots that changed after a version; None where the job has none.
+
+        One that is further than the directory has counted has it from another database: all of it is news.
+        """
         with self._database.session() as session:
             row = session.get(RoleDirectory, job)
             if row is None:
                 return None
+            after = after if after <= row.version else 0
             found = session.scalars(
                 select(RoleSlot)
                 .where(RoleSlot.job == job, RoleSlot.version > after)
@@ -91,21 +99,26 @@ class RoleDirectories:
             if not isinstance(event, Register):
                 raise RegistrationRefused("not-found", f"{job} has no directory of roles: register an instance first")
             _make_room_for_job(session, at)
-            new = {"job": job, "epoch": 0, "version": 0, "changed_at": at}
+            new = {"job": job, "epoch": _counted_by(at), "version": _counted_by(at), "changed_at": at}
             # Two first registrations at one moment make one row; the second waits for the first.
             upserts.upsert(session, RoleDirectory, [new], where=lambda _old, _new: false())
             row = session.scalars(query).one()
         return row
 
-    def _write(self, session: Session, row: RoleDirectory, after: Directory, slot: Slot, at: float) -> None:
-        if after.version != row.version:
-            changed = {"epoch": after.epoch, "version": after.version, "changed_at": at}
-            session.execute(update(RoleDirectory).where(RoleDirectory.job == row.job).values(changed))
+    def _write(self, session: Session, job: str, changed: Directory | None, slot: Slot, at: float) -> None:
+        if changed is not None:
+            values = {"epoch": changed.epoch, "version": changed.version, "changed_at": at}
+            session.execute(update(RoleDirectory).where(RoleDirectory.job == job).values(values))
         document: dict[str, Any] = msgspec.to_builtins(slot)
         upserts.upsert(session, RoleSlot, [{
-            "job": row.job, "role": slot.role, "instance": slot.instance, "version": slot.version,
+            "job": job, "role": slot.role, "instance": slot.instance, "version": slot.version,
             "renewed_at": slot.renewed_at, "document": document,
         }])  # fmt: skip
+
+
+def _counted_by(at: float) -> int:
+    """Return a number that no directory has counted to before an instant, and that each later one begins at."""
+    return int(at * COUNTED_A_SECOND)
 
 
 def _make_room(session: Session, job: str, event: Register, at: float) -> None:

@@ -51,8 +51,6 @@ async def stream_roles(
     yield ServerSentEvent(id=str(after), retry=RETRY_MILLISECONDS)
     while not service.role_watch.closed and await allowed():
         found = await asyncio.to_thread(service.roles.read, job, after)
-        if found is not None and found.version < after:  # a new database has counted less: all of it is news
-            found = await asyncio.to_thread(service.roles.read, job)
         if found is not None and found.slots:
             data = msgspec.json.encode(directory_document(job, found)).decode()
             yield ServerSentEvent(raw_data=data, event="roles", id=str(found.version))

@@ -134,7 +134,8 @@ async def get_roles(
     """Get the instances of a job's roles, or those that changed after a version."""
     auth.check_job(request, caller, job)
     service = service_of(request)
-    if wait_seconds:
+    counted = await asyncio.to_thread(service.roles.versions, frozenset({job})) if wait_seconds else {}
+    if wait_seconds and counted.get(job, after) >= after:  # else it is further than this database: all of it is news
         await wait(service, job, after, wait_seconds)
     found = await asyncio.to_thread(service.roles.read, job, after)
     if found is None:
