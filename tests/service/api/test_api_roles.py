@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from typing import Any
 import pytest
 
 from tests.service.api.test_api_tokens import made
+from tests.support.role_epochs import epochs_from_one
 from tests.support.served import Client, served
 
+__all__ = ["epochs_from_one"]
+
+pytestmark = pytest.mark.usefixtures("epochs_from_one")
 URL = "/v1/jobs/rl/math/roles"  # a job's name may hold a slash
 
 
@@ -88,8 +93,12 @@ def test_the_stream_has_each_change(client: Client) -> None:
 
 
 def test_a_watcher_of_a_lost_database_gets_the_new_directory(client: Client) -> None:
-    """It was further than the new one has counted: it gets all that there is, and not only what comes."""
+    """It was further than one from a backup has counted: it gets all that there is at once, and not only what comes."""
     register(client)
+    began = time.monotonic()
+    polled = client.get(f"{URL}?after=999&wait_seconds=20").json()
+    assert (polled["version"], [one["epoch"] for one in polled["items"]]) == (1, [1])
+    assert time.monotonic() - began < 10.0
     with client.stream("GET", f"{URL}/stream?after=999&wait_seconds=2") as answer:
         found = _next(answer.iter_lines())
         assert (found["version"], [one["epoch"] for one in found["items"]]) == (1, [1])

@@ -18,7 +18,11 @@ from service.store.database import Database
 from tests.support.incident_rows import AT, JOB
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import declare, hung, let, place
+from tests.support.role_epochs import epochs_from_one
 
+__all__ = ["epochs_from_one"]
+
+pytestmark = pytest.mark.usefixtures("epochs_from_one")
 RULES = role_rules_of(load())
 SEATS = (("controller", "0"), ("trainer", "0"), ("trainer", "1"), ("rollout", "0"), ("rollout", "1"), ("reward", "0"))
 LOST = Verdict(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import delete, update
 
 from service.roles import repository
 from service.roles.directory import Fence, Leave, Register, RegistrationRefused, Renew
 from service.roles.repository import FORGOTTEN_SECONDS, QUIET_SECONDS, DirectoryFull, RoleDirectories
 from service.store.database import Database
-from service.store.models import Attempt, Job, RoleSlot
+from service.store.models import Attempt, Job, RoleDirectory, RoleSlot
 from tests.support.postgres import database, postgres, url
 
 __all__ = ["database", "postgres", "url"]
@@ -32,7 +33,7 @@ def test_a_restarted_service_has_lost_nothing(database: Database) -> None:
     """The epochs go on, holders renew, and no lease has ended while no service listened."""
     assert of(database, 0.0).take("rl", register("a"), "x")[0].epoch == 1
 
-    later = of(database, 1_000.0)
+    later = of(database, 10.0)
     with pytest.raises(RegistrationRefused) as refused:
         later.take("rl", register("b"), "x")
     assert (refused.value.kind, refused.value.seconds) == ("held", LEASE)
@@ -40,9 +41,39 @@ def test_a_restarted_service_has_lost_nothing(database: Database) -> None:
         later.read("rl").slots["rollout\x1f3"],  # type: ignore[union-attr]
         LEASE,
     )
-    assert later.take("rl", register("b", attempt=1), "x")[0].epoch == 2
+    assert later.take("rl", register("b", attempt=1), "x")[0].epoch > 1
     with pytest.raises(RegistrationRefused, match="has lost"):
         later.take("rl", register("a"), "x")
+
+
+def test_no_epoch_is_given_twice_after_the_loss_of_the_database(database: Database) -> None:
+    """A new directory, and one from a backup, begin beyond what could be given before; a heartbeat alone changes no version."""
+    before = of(database, 1_000.0)
+    kept = before.take("rl", register("a"), "x")[0]
+    given = [before.take("rl", register(f"b{number}", f"{number}"), "x")[0] for number in range(20, 60)]
+    with database.transaction() as session:  # as it was after the first
+        session.execute(delete(RoleSlot).where(RoleSlot.instance != "3"))
+        session.execute(update(RoleDirectory).values(epoch=kept.epoch, version=kept.version))
+    restored = of(database, 1_001.0)
+    restored.take("rl", Renew(role="rollout", instance="3", epoch=kept.epoch), "x")
+    assert restored.versions(frozenset({"rl"})) == {"rl": kept.version}
+    next_one = restored.take("rl", register("c", "99"), "x")[0]
+    assert next_one.epoch > given[-1].epoch
+    assert next_one.version > given[-1].version
+    with database.transaction() as session:
+        session.execute(delete(RoleDirectory))
+    new = RoleDirectories(database, lambda: 1_002.0).take("rl", register("d"), "x")[0]
+    assert (new.epoch > next_one.epoch, new.version > next_one.version) == (True, True)
+
+
+def test_who_is_further_than_a_directory_gets_all_of_it(database: Database) -> None:
+    """Its version is of another database."""
+    directories = of(database, 1_000.0)
+    version = directories.take("rl", register("a"), "x")[0].version
+    found = directories.read("rl", version + 7)
+    assert found is not None
+    assert [slot.instance for slot in found.slots.values()] == ["3"]
+    assert directories.read("rl", version).slots == {}  # type: ignore[union-attr]
 
 
 def test_an_attempt_that_no_agent_sees_hides_none_that_runs(database: Database) -> None:
@@ -114,7 +145,7 @@ def test_instances_that_ended_give_their_room(database: Database, monkeypatch: p
     with pytest.raises(DirectoryFull):  # an attempt later, but these may renew yet
         directories.take("rl", register("q3", "held-3", attempt=1), "x")
     later = of(database, QUIET_SECONDS + 1.0)
-    assert later.take("rl", register("q3", "held-3", attempt=1), "x")[0].epoch == 24
+    assert later.take("rl", register("q3", "held-3", attempt=1), "x")[0].epoch > 23
 
 
 def test_jobs_that_are_over_give_their_room(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,5 +157,5 @@ def test_jobs_that_are_over_give_their_room(database: Database, monkeypatch: pyt
         of(database, 20.0).take("third", register("a"), "x")
     later = of(database, QUIET_SECONDS + 100.0)
     later.take("first", Renew(role="rollout", instance="3", epoch=1), "x")
-    assert later.take("third", register("a"), "x")[0].epoch == 1
+    later.take("third", register("a"), "x")
     assert (later.read("first") is None, later.read("second")) == (False, None)

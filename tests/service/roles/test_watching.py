@@ -11,8 +11,11 @@ from service.roles.directory import Register, Renew
 from service.roles.repository import RoleDirectories
 from service.roles.watching import RoleWatch
 from service.store.database import Database
+from tests.support.role_epochs import epochs_from_one
 
-pytestmark = pytest.mark.system
+__all__ = ["epochs_from_one"]
+
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("epochs_from_one")]
 JOB = "rl"
 
 
