@@ -104,6 +104,11 @@ def _network() -> Iterator[FaultClass]:
         traits=("supports", "alike", "waits_outside"),
     )  # fmt: skip
     yield FaultClass(
+        "thread_wait", ("stacks",), ("unknown",), "none", "a rank waits for what another process sends to its idle threads",
+        advice="no machine of the job is at fault as far as is seen: the sender may be another role",
+        traits=("supports", "alike", "waits_outside"),
+    )  # fmt: skip
+    yield FaultClass(
         "service_stopped", ("stacks",), ("platform",), "none", "a rank waits for it in a network call, but it does not run",
         advice="let it run again, or restart it: no machine of the job is at fault", traits=("supports", "waits_outside"),
     )  # fmt: skip

@@ -35,6 +35,9 @@ _CALLED_FOR = frozenset({
     "waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device",
 })  # fmt: skip
 """Duties for which a network call is made: they say more than the call itself."""
+THREAD_WAIT, SERVING = "thread_wait", "serving"
+_FROM_OUTSIDE = frozenset({SERVING, NETWORK_CALL})
+_IDLE = _FROM_OUTSIDE | {THREAD_WAIT, "idle_worker", "sleeping"}
 _LIBRARY_ROOTS = frozenset({"torch", "torchvision", "numpy", "triton", "cupy", "nvidia"}) | sys.stdlib_module_names
 
 
@@ -111,6 +114,8 @@ class FrameRules:
         rule, frame = found[0]
         if rule.duty == NETWORK_CALL:
             rule, frame = next((one for one in found if one[0].duty in _CALLED_FOR), found[0])
+        elif rule.duty in (THREAD_WAIT, SERVING):  # what is around it says for what
+            rule, frame = next((one for one in found if one[0].duty not in (THREAD_WAIT, SERVING)), found[0])
         operation = _last_part(frame.function) if rule.operation == "$function" else rule.operation
         reasons = tuple(dict.fromkeys(one.duty for one, _ in found))
         return Duty(rule.duty, operation, self._of(frame)[3], reasons)
@@ -196,9 +201,17 @@ def training_thread(dump: StackDump, rules: FrameRules) -> tuple[Thread | None, 
     main = next((thread for thread in dump.threads if thread.main), None)
     main = main or max(dump.threads, key=lambda thread: len(thread.frames), default=None)
     duty = rules.duty(main.frames) if main is not None else Duty()
+    if duty.name == THREAD_WAIT and not _gets_from_outside(dump, main, rules):
+        duty = Duty()  # what it waits for is its own process's: so is a hang
     if duty.name != "waiting_gradient":
         return main, duty
     for thread in dump.threads:
         if thread is not main and any("autograd/function" in frame.file for frame in thread.frames):
             return thread, rules.duty(thread.frames)
     return main, duty
+
+
+def _gets_from_outside(dump: StackDump, main: Thread | None, rules: FrameRules) -> bool:
+    """Whether all other threads are idle and one waits for another process: what the main one lacks has to come from there."""
+    others = {rules.duty(thread.frames).name for thread in dump.threads if thread is not main and thread.frames}
+    return bool(others & _FROM_OUTSIDE) and others <= _IDLE

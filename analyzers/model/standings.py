@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.frames import NETWORK_CALL, Duty, FrameRules, normal, shown, training_thread
+from analyzers.model.frames import NETWORK_CALL, SERVING, THREAD_WAIT, Duty, FrameRules, normal, shown, training_thread
 from analyzers.model.processes import Owners
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
@@ -15,7 +15,7 @@ from analyzers.model.window import Window
 from collectors.records import Frame, ProcessState, SocketWait, StackDump, Steps, Thread
 
 WAITING = frozenset({"waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device"})
-SOFT = frozenset({"store", "idle_worker", NETWORK_CALL})
+SOFT = frozenset({"store", "idle_worker", NETWORK_CALL, SERVING, THREAD_WAIT})
 """Duties that wait for others outside communication, or show nothing: neither waiting nor suspect."""
 ROUND_SECONDS = 15.0
 """Stacks of one evidence round: an agent takes those of all its ranks at once, twice, and all nodes are asked together."""

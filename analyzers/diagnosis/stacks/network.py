@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
-from analyzers.model.frames import NETWORK_CALL, FrameRules
+from analyzers.model.frames import NETWORK_CALL, SERVING, THREAD_WAIT, FrameRules
 from analyzers.model.processes import Owners
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import Standing, place_of
@@ -89,7 +89,12 @@ class _Ends:
 def network_waits(
     found: Mapping[int, Standing], window: Window, topology: Topology, rules: FrameRules
 ) -> Iterator[Finding]:
-    """Claim, for the ranks in a network call, the process at the other end, or that none is known."""
+    """Claim, for the ranks in a network call, the process at the other end, or that none is known.
+
+    A rank that waits for a thread of its own which waits for another process shows no connection: there may be many.
+    """
+    if served := [one for one in found.values() if one.duty in (THREAD_WAIT, SERVING)]:
+        yield _from_outside(served, found)
     waiters = [one for one in found.values() if one.duty == NETWORK_CALL]
     if not waiters:
         return
@@ -152,8 +157,30 @@ def _nameless(waiters: list[Standing], victims: tuple[int, ...]) -> Finding:
     )
 
 
-def _acquitted(one: Standing, end: str) -> Suspect:
-    return Suspect(kind="rank", strength=0.05, why=f"it waits in a network call for {end} itself", ranks=(one.rank,))
+def _from_outside(waiters: list[Standing], found: Mapping[int, Standing]) -> Finding:
+    """Return the claim on what feeds an idle thread of these ranks: another process, and no one here knows which."""
+    named = f"rank{'s' if len(waiters) > 1 else ''} {ranges(one.rank for one in waiters)}"
+    verb = "wait" if len(waiters) > 1 else "waits"
+    missing = (
+        f"from which process {named} {verb} for work, with all threads idle: start each process with FAULTHOUND_ROLE, "
+        "so that its role is known"
+    )
+    return Finding(
+        analyzer="stacks",
+        family="stacks",
+        symptom="hang",
+        cause="unknown",
+        fault_class="thread_wait",
+        scope=frozenset(one.rank for one in waiters),
+        victims=tuple(sorted({one.rank for one in found.values() if one.waiting} | {one.rank for one in waiters})),
+        rejected=tuple(_acquitted(one, "what another process sends", "with idle threads") for one in waiters[:MOST_SHOWN]),
+        missing=(missing,),
+        evidence=_evidence(waiters),
+    )
+
+
+def _acquitted(one: Standing, end: str, how: str = "in a network call") -> Suspect:
+    return Suspect(kind="rank", strength=0.05, why=f"it waits {how} for {end} itself", ranks=(one.rank,))
 
 
 def _evidence(waiters: list[Standing]) -> tuple[Evidence, ...]:
