@@ -173,7 +173,9 @@ def _from_outside(waiters: list[Standing], found: Mapping[int, Standing]) -> Fin
         fault_class="thread_wait",
         scope=frozenset(one.rank for one in waiters),
         victims=tuple(sorted({one.rank for one in found.values() if one.waiting} | {one.rank for one in waiters})),
-        rejected=tuple(_acquitted(one, "what another process sends", "with idle threads") for one in waiters[:MOST_SHOWN]),
+        rejected=tuple(
+            _acquitted(one, "what another process sends", "with idle threads") for one in waiters[:MOST_SHOWN]
+        ),
         missing=(missing,),
         evidence=_evidence(waiters),
     )
