@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from analyzers.incidents.detectors import OF_AN_END
-from analyzers.incidents.job_views import JobView, found_again
+from analyzers.incidents.job_views import JobView, found_again, moved_again_at
 from analyzers.incidents.job_views.ending import Stop, ended_from_outside, how_it_ended, how_it_left
 from analyzers.incidents.messages import Ending
 from analyzers.model.incident import Incident, Symptom
@@ -38,6 +38,14 @@ def died_again(view: JobView, incident: Incident, shown: Iterable[Symptom]) -> s
         return None
     again = any(one.kind == "crash" and one.at > began_at for one in shown)
     return "the job was started again, and that run has died too" if again else None
+
+
+def went_on_to_its_end(view: JobView, incident: Incident, now: float) -> bool:
+    """Whether a job that stood still moved again by itself, and then all its processes ended well."""
+    ends = view.ended.values()
+    if not ends or view.processes.alive or not all(end.well for end in ends) or ended_from_outside(view, now) is not None:
+        return False
+    return moved_again_at(view, incident, max(end.at for end in ends)) is not None
 
 
 def how_its_job_ended(view: JobView | None, incident: Incident, said: Ending | None, now: float) -> str:

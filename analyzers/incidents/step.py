@@ -26,7 +26,7 @@ from analyzers.incidents import infrastructure, messages
 from analyzers.incidents.awaited import hold_back, in_grace, is_awaited, is_fleet_awaited, take_due
 from analyzers.incidents.cuts import make_cut, request_judgement
 from analyzers.incidents.detectors import OF_AN_END, find_symptoms
-from analyzers.incidents.job_end import died_again, how_its_job_ended, next_run_at, stop_of, why_no_crash
+from analyzers.incidents.job_end import died_again, how_its_job_ended, next_run_at, stop_of, went_on_to_its_end, why_no_crash
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS
 from analyzers.incidents.job_views.pace_changes import LEAST_SECONDS
@@ -204,7 +204,8 @@ def _look_at(
         name, why = view.broken.popitem()
         state.note_failure(f"detect {name} in", f"job {view.job}", why)
     if incident is not None and (because := _over(view, incident, attempts, shown, now)):
-        recovered = recovered_because(view, incident, now) is not None and not has_restarted(view, incident)
+        passed = recovered_because(view, incident, now) is not None or went_on_to_its_end(view, incident, now)
+        recovered = passed and not has_restarted(view, incident)
         yield from _close(state, incident, now, because, recovered=recovered)
         state.changed.add(key)  # a symptom of the next run opens an incident of its own
         return

@@ -177,6 +177,11 @@ def _signs(view: JobView, last: float) -> Iterator[float]:
     for one in view.progress.standstills:
         if one.of_process and one.until is not None and one.until > last:
             yield max(last, one.until - LOOK_SECONDS)  # it was found running then, and continued before
+    for rank, end in view.ended.items():
+        process = view.processes.by_rank.get(rank)
+        held = None if process is None or not end.well else process.stopped
+        if held is not None and held.until > last:
+            yield held.until  # a process that is stopped does not end well: it was continued before
     for moved_at in (view.waits.moved_at, view.waits.changed_at) if view.newest_step is None else ():
         if moved_at > last + LOOK_SECONDS:
             yield moved_at - LOOK_SECONDS

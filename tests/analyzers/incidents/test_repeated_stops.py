@@ -23,7 +23,7 @@ from analyzers.incidents.step import step
 from analyzers.model.verdict import Culprit, Root, Verdict
 from collectors.records import ProcessState, Record
 from service.packaged_knowledge import load
-from tests.support.watched_jobs import START, WatchedJob, watched
+from tests.support.watched_jobs import START, WatchedJob, log_event, watched
 
 FAULT = Verdict(
     symptom="hang", cause="machine", abstained=False, roots=(Root(root="r1", cause="machine", fault_class="never_entered"),),
@@ -334,3 +334,53 @@ def test_another_run_of_the_same_number_forgets_the_rhythm() -> None:
 
     assert view.progress.rhythm.p99_seconds() is None
     assert isinstance(view, JobView)
+
+
+class Closes(Engine):
+    """Notes whether each incident that closes had passed by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(FAULT)
+        self.passed: list[bool] = []
+
+    def _note(self, one: EngineInstruction, at: float) -> None:
+        if isinstance(one, Close):
+            self.passed.append(one.recovered)
+        super()._note(one, at)
+
+
+def stopped_until(go: float, end: float, code: int = 0, reporters: tuple[int, ...] = (0,)) -> WithStates:
+    """A job whose rank 5 is stopped for a while, and which ends as its ranks' code says; its last steps are read later."""
+    reads = [(rank, float(at)) for rank in range(8) for at in range(1, int(end) - 9, 10)]
+    held = [(rank, at, rank == 5 and 100.0 <= at < go) for rank, at in reads]
+    states = [state_of(rank, at, "T" if stops else "S", 7.0 if stops else at) for rank, at, stops in held]
+    ends: dict[int, tuple[float, int | None, int | None]] = {rank: (end + 0.1 * rank, code, None) for rank in range(8)}
+    law = stopped([(100.0, go - 100.0)])
+    return WithStates(law=law, reporters=reporters, extra=states, stopped_at=end, ended=ends)
+
+
+@pytest.mark.parametrize("reporters", [(0,), ()], ids=["steps", "no steps"])
+@pytest.mark.parametrize("after", [1.0, 3.0, 6.0, 9.0, 22.0])
+def test_a_job_that_a_person_continues_and_that_ends_well_soon_has_recovered(
+    after: float, reporters: tuple[int, ...]
+) -> None:
+    """SIGSTOP and SIGCONT shortly before its last step: nothing was done, and the node that was named is no worse for it."""
+    job = stopped_until(200.0, 200.0 + after, reporters=reporters)
+
+    assert Closes().run(job, 0.0, 400.0).passed == [True]
+
+
+@pytest.mark.parametrize("words", ["", "terminated"], ids=["it failed", "it was ended, and left well"])
+def test_a_job_that_stood_still_and_was_ended_has_not_recovered(words: str) -> None:
+    """Whoever starts it again does so because of the stop: the node that was named stays out."""
+    job = stopped_until(200.0, 201.0, code=0 if words else 1, reporters=())
+    job.extra += [(201.2, "n0", log_event(200.5, words, signal=15))] if words else []
+
+    assert Closes().run(job, 0.0, 400.0).passed == [False]
+
+
+def test_a_job_that_ends_well_without_having_moved_has_not_recovered() -> None:
+    """Its ranks leave with 0, as servers do when they are asked to; none of them was stopped, and no step followed."""
+    ends: dict[int, tuple[float, int | None, int | None]] = {rank: (200.0, 0, None) for rank in range(8)}
+
+    assert Closes().run(WatchedJob(stopped_at=100.0, ended=ends), 0.0, 400.0).passed == [False]
