@@ -179,6 +179,12 @@ def summary(row: Incident, verdict_at: float | None, remediation: str | None, pl
     return IncidentSummary(**_summary(row, verdict_at, remediation, plan))
 
 
+def plan_of(session: Session, row: Incident) -> str | None:
+    """Return the kind of what is planned for an incident; None: nothing is."""
+    plan: str | None = session.scalar(query().where(Incident.id == row.id).with_only_columns(Remediation.kind))
+    return plan
+
+
 def document(session: Session, row: Incident) -> IncidentDocument:
     """Return an incident with all that hangs on it."""
     downtime = session.get(Downtime, row.id)

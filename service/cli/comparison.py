@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -121,14 +121,25 @@ class Comparison:
         from service.cli.output import print_table, print_verdict
 
         sys.stdout.write(f"{printable(_title(recording))}\n\n")
-        lines = history.lines(history.of_verdict(one.verdict, one.number, one.at) for one in self.versions)
-        cells = [(*line, one.compared) for line, one in zip(lines, self.versions, strict=True)]
+        lines = list(self._lines(recording))
+        cells = [(*line, one.compared) for line, one in zip(history.lines(lines), self.versions, strict=True)]
         print_table((*history.COLUMNS, "bytes"), cells)
         for one in self.versions:
             if one.same is False and (one.alike or not one.same_judgement):
                 sys.stdout.write("\n" + "\n".join(_difference(one)) + "\n")
         sys.stdout.write("\n")
+        if (planned := lines[-1].plan) not in (None, lines[-1].action):
+            words = planned.replace("_", " ")
+            sys.stdout.write(f"Planned at the export: {words}. The verdict by itself, before the plan was made:\n\n")
         print_verdict(self.versions[-1].verdict)
+
+    def _lines(self, recording: Recording) -> Iterator[history.VersionLine]:
+        """Yield a line a version; what was planned at the export stands beside the newest that was published."""
+        incident = recording.manifest.incident if recording.manifest is not None else None
+        planned = (len(incident.cuts), incident.plan) if incident is not None else (0, None)
+        for one in self.versions:
+            line = history.of_verdict(one.verdict, one.number, one.at)
+            yield replace(line, plan=planned[1]) if one.number == planned[0] else line
 
 
 def _unsigned(one: Version | Published) -> dict[str, Any] | None:

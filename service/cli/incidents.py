@@ -149,7 +149,7 @@ def incident_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     from service.reports import history
 
     found = history.of_incident(row)
-    last = ("no verdict yet", "", "") if found is None else (found.named, found.sure, found.action)
+    last = ("no verdict yet", "", "") if found is None else (found.named, found.sure, found.deed)
     opened, closed = shown_instant(row["opened_at"]), shown_instant(row["closed_at"])
     return row["id"], opened, closed, row["kind"], row["job"] or "(fleet)", *last
 

@@ -25,9 +25,10 @@ class VersionLine:
     symptom: str
     cause: str
     abstained: bool
-    action: str
+    action: str  # the verdict's own
     culprits: tuple[tuple[str, str, tuple[int, ...], float, str], ...] = ()
     first: int = 1  # how many of them are of the first root
+    plan: str | None = None  # the kind of what is planned by it, which goes before its action
 
     @property
     def named(self) -> str:
@@ -35,6 +36,11 @@ class VersionLine:
         every = [_called(kind, id, ranks, role) for kind, id, ranks, _sure, role in self.culprits]
         more = [f"{len(every) - MOST_CULPRITS:,} more"] if len(every) > MOST_CULPRITS else []
         return ", ".join([*every[:MOST_CULPRITS], *more]) or NONE_NAMED
+
+    @property
+    def deed(self) -> str:
+        """What is planned, with the verdict's own action where that is another one; without a plan its action."""
+        return self.action if self.plan in (None, self.action) else f"{self.plan} (verdict: {self.action})"
 
     @property
     def sure(self) -> str:
@@ -68,16 +74,16 @@ def of_summary(row: Mapping[str, Any]) -> VersionLine:
 
 
 def versions_of(row: Mapping[str, Any], versions: Iterable[Mapping[str, Any]]) -> Iterator[VersionLine]:
-    """Yield the lines of an incident's versions, oldest first; what is planned stands beside the newest, as in the lists."""
+    """Yield the lines of an incident's versions, oldest first; what is planned stands beside the newest."""
     newest = of_incident(row)
     for one in sorted(map(of_summary, versions), key=lambda line: line.version):
-        yield replace(one, action=newest.action) if newest is not None and one.version == newest.version else one
+        yield replace(one, plan=newest.plan) if newest is not None and one.version == newest.version else one
 
 
 def of_incident(row: Mapping[str, Any]) -> VersionLine | None:
-    """Return the line of an incident's newest verdict, None before the first; what is planned goes before its action."""
+    """Return the line of an incident's newest verdict, with what is planned; None before the first."""
     verdict = row["verdict"]
-    return None if verdict is None else of_summary({**verdict, "action": row["plan"] or verdict["action"]})
+    return None if verdict is None else replace(of_summary(verdict), plan=row["plan"])
 
 
 def _first(roots: list[str]) -> int:
@@ -107,7 +113,7 @@ def lines(versions: Iterable[VersionLine]) -> Iterator[tuple[str, ...]]:
     before: VersionLine | None = None
     for line in versions:
         yield (
-            str(line.version), clock(line.at), line.symptom, line.cause, line.named, line.sure, line.action,
+            str(line.version), clock(line.at), line.symptom, line.cause, line.named, line.sure, line.deed,
             changed(before, line),
         )  # fmt: skip
         before = line
@@ -123,7 +129,7 @@ def changed(before: VersionLine | None, after: VersionLine) -> str:
             ("symptom", before.symptom, after.symptom),
             ("cause", before.cause, after.cause),
             ("culprit", before.named, after.named),
-            ("action", before.action, after.action),
+            ("action", before.deed, after.deed),
         )
         if was != now
     ]

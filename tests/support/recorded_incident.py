@@ -73,11 +73,11 @@ def published(cuts: Iterable[Cut] = CUTS, *, program: str = VERSION) -> list[Pub
     ]  # fmt: skip
 
 
-def manifest() -> Manifest:
-    """Return what the bundle says of itself."""
+def manifest(plan: str | None = None) -> Manifest:
+    """Return what the bundle says of itself. ``plan``: the kind of what was planned for the incident."""
     incident = bundle.Incident(
         id=ID, kind="hang", job=JOB, attempt=1, after=100, opened_at=AT, nodes=NODES,
-        cuts=tuple(msgspec.to_builtins(cut) for cut in CUTS),
+        cuts=tuple(msgspec.to_builtins(cut) for cut in CUTS), plan=plan,
     )  # fmt: skip
     return Manifest(job=JOB, attempt=1, since=AT - 180, until=AT + 60, nodes=NODES, version=VERSION, incident=incident)
 
@@ -91,8 +91,8 @@ def batches() -> list[Batch]:
     ]
 
 
-def write(path: Path, entries: Iterable[Batch | Published] | None = None) -> Path:
+def write(path: Path, entries: Iterable[Batch | Published] | None = None, plan: str | None = None) -> Path:
     """Write the bundle of these entries, of all without any."""
     chosen: Iterable[Batch | Published] = [*published(), *batches()] if entries is None else entries
-    path.write_bytes(b"".join(bundle.write(manifest(), chosen)))
+    path.write_bytes(b"".join(bundle.write(manifest(plan), chosen)))
     return path

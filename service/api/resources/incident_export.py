@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, defer
 
 from collectors.records import bundle, directory_sender
 from service.api import auth, fields, spans
-from service.api.incident_documents import found
+from service.api.incident_documents import found, plan_of
 from service.api.problems import documented
 from service.api.routing import Router
 from service.api.state import service_of
@@ -45,7 +45,7 @@ def export_incident(request: Request, id: fields.IdPath) -> StreamingResponse:
             version=spans.program(), missing=tuple(_missing(session, row, span)),
             incident=bundle.Incident(
                 id=id, kind=row.kind, job=row.job, attempt=row.attempt, after=_after(row), opened_at=row.opened_at,
-                nodes=nodes, cuts=tuple(one.cut for one in published),
+                nodes=nodes, cuts=tuple(one.cut for one in published), plan=plan_of(session, row),
             ),
         )  # fmt: skip
         leading: list[bundle.Batch | bundle.Published] = [*_versions(published), *_context(row)]

@@ -60,6 +60,19 @@ def test_how_the_verdict_changed_is_told(whole: Path) -> None:
     assert any(line.startswith("Node gpu-0004 (rank 3) hangs the job") for line in lines)
 
 
+@pytest.mark.parametrize("plan", [None, "restart_job"])
+def test_what_was_planned_stands_beside_the_newest_version(tmp_path: Path, plan: str | None) -> None:
+    """The incident's page shows the plan: a replay shows it too, and says which action is the verdict's own."""
+    bundled = recorded.write(tmp_path / "incident.fhz", plan=plan)
+    shown, early = replayed(bundled).stdout, replayed(bundled, "--until", "8s").stdout
+    own = recorded.verdict_of(recorded.CUTS[1]).action.kind
+
+    assert (f"restart_job (verdict: {own})" in shown) is (plan is not None)
+    assert ("Planned at the export: restart job. The verdict by itself" in shown) is (plan is not None)
+    assert "restart_job" not in early
+    assert json.loads(replayed(bundled, "--json").stdout)["versions"][1]["action"] == own
+
+
 def test_until_is_what_was_known_then(whole: Path) -> None:
     """Eight seconds after the opening only the first version was there: it abstained."""
     early = replayed(whole, "--until", "8s", "--expect", "culprit=none", "--expect", "abstained=true")

@@ -88,7 +88,7 @@ def test_a_loss_has_the_unit_that_its_reason_has() -> None:
 
 
 def test_the_newest_version_stands_with_what_is_planned() -> None:
-    """Lists, page and table of versions name one action: the plan's; an earlier version has its own."""
+    """Lists, page and table of versions name the plan, and whose the other action is; an earlier version has its own."""
     versions = [
         {
             "version": number,
@@ -104,6 +104,7 @@ def test_the_newest_version_stands_with_what_is_planned() -> None:
     row = {"plan": "reattempt", "verdict": versions[0]}
     found = list(history.versions_of(row, versions))
 
-    assert [(one.version, one.action) for one in found] == [(1, "probe"), (2, "reattempt")]
+    assert [(one.version, one.deed) for one in found] == [(1, "probe"), (2, "reattempt (verdict: evict)")]
     assert history.of_incident(row) == found[-1]
-    assert [one.action for one in history.versions_of({**row, "plan": None}, versions)] == ["probe", "evict"]
+    for plan in (None, "evict"):
+        assert [one.deed for one in history.versions_of({**row, "plan": plan}, versions)] == ["probe", "evict"]
