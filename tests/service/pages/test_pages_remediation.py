@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import msgspec
 import pytest
 from sqlalchemy import update
@@ -14,6 +16,7 @@ from analyzers.remediation.messages import (
     Take,
     Verified,
 )
+from collectors.records import bundle
 from service.clock import now
 from service.store.models import Incident, PageSession
 from service.store.page_sessions import PageSessions
@@ -57,7 +60,7 @@ def test_the_incident_says_what_is_planned_until_that_is_rejected(client: Client
 
 
 def test_a_closed_incident_keeps_the_plan_that_its_end_withdrew(client: Client, ann: Browser) -> None:
-    """An incident that closes withdraws what was proposed: the list, REST and the page keep the one answer."""
+    """An incident that closes withdraws what was proposed: the list, REST, the page and an export keep the one answer."""
     decide(ann, "reject", reason="not now")
     other = msgspec.structs.replace(plan("rem-00000000000b"), kind="reattempt", nodes=())
     happens(client, Proposed(incident=INCIDENT, plan=other))
@@ -67,7 +70,11 @@ def test_a_closed_incident_keeps_the_plan_that_its_end_withdrew(client: Client, 
         session.execute(update(Incident).where(Incident.id == INCIDENT).values(closed_at=now()))
 
     listed = client.get("/v1/incidents").json()["items"][0]["plan"]
+    exported = next(bundle.read(io.BytesIO(client.get(f"/v1/incidents/{INCIDENT}/export").content)))
+    assert isinstance(exported, bundle.Manifest)
+    assert exported.incident is not None
     assert [*shown, client.get(f"/v1/incidents/{INCIDENT}").json()["plan"], listed] == ["reattempt"] * 3
+    assert exported.incident.plan == "reattempt"
     assert "What was advised Start llama-405b (attempt 1) again as it is." in " ".join(page(ann).text.split())
 
 
