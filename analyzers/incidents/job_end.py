@@ -43,7 +43,12 @@ def died_again(view: JobView, incident: Incident, shown: Iterable[Symptom]) -> s
 def went_on_to_its_end(view: JobView, incident: Incident, now: float) -> bool:
     """Whether a job that stood still moved again by itself, and then all its processes ended well."""
     ends = view.ended.values()
-    if not ends or view.processes.alive or not all(end.well for end in ends) or ended_from_outside(view, now) is not None:
+    if (
+        not ends
+        or view.processes.alive
+        or not all(end.well for end in ends)
+        or ended_from_outside(view, now) is not None
+    ):
         return False
     return moved_again_at(view, incident, max(end.at for end in ends)) is not None
 

@@ -26,7 +26,14 @@ from analyzers.incidents import infrastructure, messages
 from analyzers.incidents.awaited import hold_back, in_grace, is_awaited, is_fleet_awaited, take_due
 from analyzers.incidents.cuts import make_cut, request_judgement
 from analyzers.incidents.detectors import OF_AN_END, find_symptoms
-from analyzers.incidents.job_end import died_again, how_its_job_ended, next_run_at, stop_of, went_on_to_its_end, why_no_crash
+from analyzers.incidents.job_end import (
+    died_again,
+    how_its_job_ended,
+    next_run_at,
+    stop_of,
+    went_on_to_its_end,
+    why_no_crash,
+)
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS
 from analyzers.incidents.job_views.pace_changes import LEAST_SECONDS

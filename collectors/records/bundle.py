@@ -55,7 +55,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     opened_at: float | None = None
     nodes: tuple[str, ...] = ()  # in the order in which they joined: a cut names the first so many
     cuts: tuple[dict[str, Any], ...] = ()
-    plan: str | None = None  # the kind of its remediation at the export, which goes before the newest verdict's own action
+    plan: str | None = None  # the kind of what was planned at the export; it goes before the verdict's own action
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

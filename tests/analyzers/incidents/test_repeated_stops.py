@@ -381,6 +381,6 @@ def test_a_job_that_stood_still_and_was_ended_has_not_recovered(words: str) -> N
 
 def test_a_job_that_ends_well_without_having_moved_has_not_recovered() -> None:
     """Its ranks leave with 0, as servers do when they are asked to; none of them was stopped, and no step followed."""
-    ends: dict[int, tuple[float, int | None, int | None]] = {rank: (200.0, 0, None) for rank in range(8)}
+    ends: dict[int, tuple[float, int | None, int | None]] = dict.fromkeys(range(8), (200.0, 0, None))
 
     assert Closes().run(WatchedJob(stopped_at=100.0, ended=ends), 0.0, 400.0).passed == [False]
