@@ -129,7 +129,7 @@ class Close(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     because: str  # one sentence
     ended: str = ""  # how the job has ended, where it did not die by itself: nothing is to be done
-    recovered: bool = False  # nothing was done, and the same attempt goes on or went on to a good end: who is named may stay
+    recovered: bool = False  # nothing was done, and the same attempt went on, or ended well: who is named may stay
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
