@@ -31,6 +31,7 @@ Trait = Literal[
     "own_code",  # a place in the program's own code: with no other evidence its code or data holds it as well as its machine
     "gray",  # its hardware works and is not well: it agrees with a slow node, and changes no verdict of a hang or a crash
     "own_failure",  # a process failed for a reason of its own: that another ended without a word follows from it
+    "raised_again",  # the same code raises it again on the same data: a plain restart is no mend
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 

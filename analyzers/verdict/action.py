@@ -81,7 +81,8 @@ def _restart(pairs: list[tuple[Candidate, Culprit]]) -> Action | None:
     """Restart what the roles' own reports name, and no machine; a second kind of evidence on the machine comes first."""
     root, entry = pairs[0]
     row = fault_class(root.finding.fault_class)
-    reported = "roles" in root.families - {root.finding.family} and row.strongest in _MORE_THAN_A_ROLE
+    more = row.strongest in _MORE_THAN_A_ROLE or "raised_again" in row.traits
+    reported = more and "roles" in root.families - {root.finding.family}
     if not (reported or row.strongest == "restart_role") or not root.certain or "hardware" in root.families:
         return None
     if entry.probability < _ENOUGH_TO_RESTART or root.finding.cause == "unknown":

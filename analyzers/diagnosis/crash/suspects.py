@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from analyzers.diagnosis.crash.failures import Failure, last_name
+from analyzers.diagnosis.crash.failures import Failure, last_name, said_by
 from analyzers.model.finding import Suspect
 
 MAX_EVIDENCE = 12
@@ -21,10 +21,26 @@ def crash_row(group: Sequence[Failure], spread: str) -> str:
 
 
 def fault_class_of(group: Sequence[Failure], row: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Return the fault class of a row; one of its own where each process lacked a module or a library of its environment."""
-    names = [last_name(failure.event.exception or "") if failure.event else "" for failure in group]
-    lacks = group[0].kind == "user" and all(name in table.get("not_installed", ()) for name in names)
-    return "not_installed" if lacks else str(row["class"])
+    """Return the fault class of a row; of its own for what an environment lacks, and for a program's error on one rank."""
+    if group[0].kind != "user":
+        return str(row["class"])
+    if all(_raised(failure) in table.get("not_installed", ()) for failure in group):
+        return "not_installed"
+    raised_again = row["class"] == "exception_one_rank" and all(_is_raised_again(failure, table) for failure in group)
+    return "program_error" if raised_again else str(row["class"])
+
+
+def _raised(failure: Failure) -> str:
+    """Return the last name of what a process raised, of ``RayTaskError(ValueError)`` what its task did; "": nothing."""
+    exception = (failure.event.exception or "") if failure.event is not None else ""
+    return last_name(exception.rpartition("(")[2].rstrip(")"))
+
+
+def _is_raised_again(failure: Failure, table: Mapping[str, Any]) -> bool:
+    """Whether the same code raises it again on the same data: by its name or its words."""
+    said = said_by(failure.event) if failure.event is not None else ""
+    named = _raised(failure) in table.get("program_errors", ())
+    return named or any(words in said for words in table.get("program_words", ()))
 
 
 def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from analyzers.knowledge.convictions import Ladder
 from analyzers.remediation import dual_phase
 from analyzers.remediation.ladder.job_history import JobHistory, Rung
-from analyzers.remediation.ladder.trouble import EVERYWHERE, Trouble
+from analyzers.remediation.ladder.trouble import EVERYWHERE, RAISED_AGAIN, Trouble
 from analyzers.remediation.types import list_some
 
 ELSEWHERE = frozenset({"storage", "platform", "data", "imbalance", "network"})
@@ -41,14 +41,23 @@ def next_rung(history: JobHistory, bounds: Ladder) -> Rung:
 
 
 def _code_at_once(trouble: Trouble) -> Rung | None:
-    """Roll back after an exception in the user's code on every rank: other machines would raise it as well."""
-    if trouble.failing.fault_class not in EVERYWHERE:
+    """Roll back after an exception in the user's code on every rank, or after a program's error in code that never ran well.
+
+    Other machines and another start would raise it as well. Code that ran well before a rank raised it may have met rare data.
+    """
+    everywhere = trouble.failing.fault_class in EVERYWHERE
+    never_ran = (
+        trouble.failing.fault_class in RAISED_AGAIN
+        and trouble.failing not in trouble.well
+        and not _has_run_well(trouble)
+    )
+    if not everywhere and not never_ran:
         return None
+    what = "every rank raised the same exception" if everywhere else "the same code raises this exception again"
     if (version := trouble.older_code()) is None:
-        why = "every rank raised the same exception, and no other code is known to have run well: its authors must examine it"
+        why = f"{what}, and no other code is known to have run well: its authors must examine it"
         return Rung(kind="none", why=why, person=True)
-    why = f"every rank raised the same exception; {version} is the newest other code that ran well"
-    return Rung(kind="rollback", code_version=version, why=why)
+    return Rung(kind="rollback", code_version=version, why=f"{what}; {version} is the newest other code that ran well")
 
 
 def _tolerated(trouble: Trouble) -> Rung | None:

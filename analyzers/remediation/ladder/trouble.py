@@ -10,6 +10,8 @@ from analyzers.remediation.ladder.job_history import JobAttempt, JobHistory, Job
 
 EVERYWHERE = with_trait("everywhere")
 """Fault classes of an exception in the user's code on every rank."""
+RAISED_AGAIN = with_trait("raised_again")
+"""Fault classes of an exception that the same code raises again."""
 RESTARTS = frozenset({"evict", "reattempt", "rollback"})
 
 

@@ -27,7 +27,7 @@ def test_one_rank_with_an_exception_of_its_own_is_code_and_the_others_are_victim
     """Three ranks lost their connection, one raised: the one is to be looked at, and nothing is evicted."""
     finding = only([echo(0), echo(1), raised(2, "ValueError", "bad sample"), echo(3), died(2, 1, first=True)])
 
-    assert (finding.symptom, finding.cause, finding.fault_class) == ("crash", "code", "exception_one_rank")
+    assert (finding.symptom, finding.cause, finding.fault_class) == ("crash", "code", "program_error")
     assert (finding.suspects[0].kind, named(finding), finding.victims) == ("code", (2,), (0, 1, 3))
     assert "machine" not in finding.suspects[0].why  # no repeat turns it to one
     assert finding.suspects[0].evidence[0].source == "rank2.log:10"
@@ -39,7 +39,7 @@ def test_an_exception_without_an_echo_claims_nothing_of_the_others() -> None:
     for story in ([raised(2, "ValueError", "bad sample")], [raised(2, "ValueError", "bad sample"), echo(2)]):
         alone = only(list(story))
 
-        assert (alone.cause, alone.fault_class, named(alone)) == ("code", "exception_one_rank", (2,))
+        assert (alone.cause, alone.fault_class, named(alone)) == ("code", "program_error", (2,))
         assert alone.suspects[0].strength < heard.suspects[0].strength == 0.9
         assert "lost their connection" not in alone.suspects[0].why
         assert "it alone" not in alone.suspects[0].why

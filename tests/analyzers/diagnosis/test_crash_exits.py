@@ -83,7 +83,7 @@ def test_a_rank_that_tells_why_outranks_the_exits_of_the_others() -> None:
     story: list[Record] = [raised(2, "ValueError", "bad sample", at=99.9), *(echo(rank, 100.5) for rank in (0, 1, 3))]
     story += [ended(2, 100.0, exit_code=1), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))]
     finding = only(story)
-    assert (finding.fault_class, finding.suspects[0].ranks) == ("exception_one_rank", (2,))
+    assert (finding.fault_class, finding.suspects[0].ranks) == ("program_error", (2,))
 
 
 @pytest.mark.parametrize("how", [{"signal": 15}, {"signal": 9}, {"exit_code": 143}])

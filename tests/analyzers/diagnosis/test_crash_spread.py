@@ -13,7 +13,7 @@ from analyzers.model.window import Window
 from collectors.formats import Input
 from collectors.formats.job_log import job_log
 from collectors.records import Record
-from tests.support.crash_claims import KNOWLEDGE
+from tests.support.crash_claims import KNOWLEDGE, echo, only, raised
 
 STEPS = "".join(f"step {step}: loss 2.{step} time 0.5s\n" for step in range(1, 9))
 
@@ -50,3 +50,24 @@ def test_a_rank_below_the_highest_that_nothing_shows_is_open(death: str, tasks: 
     finding = found(read(f"srun: error: n2: tasks {tasks}: {death}\n", "slurm.err"))
 
     assert (finding.suspects[0].why == whole.suspects[0].why) == all_ranks
+
+
+@pytest.mark.parametrize(
+    ("exception", "message", "fault_class"),
+    [
+        ("TypeError", "'NoneType' object is not subscriptable", "program_error"),
+        ("KeyError", "'input_ids'", "program_error"),
+        ("AssertionError", "", "program_error"),
+        ("RayTaskError(IndexError)", "list index out of range", "program_error"),
+        ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (8x512 and 256x10)", "program_error"),
+        ("RuntimeError", "Expected all tensors to be on the same device, but found cuda:0 and cpu", "program_error"),
+        ("RuntimeError", "the sampler gave up", "exception_one_rank"),
+        ("OSError", "[Errno 98] Address already in use", "exception_one_rank"),
+        ("PermissionError", "[Errno 13] Permission denied: '/data/shard-3'", "exception_one_rank"),
+    ],
+)  # fmt: skip
+def test_what_the_same_code_raises_again_has_a_class_of_its_own(exception: str, message: str, fault_class: str) -> None:
+    """On one rank: what can pass at the next start is not in the lists."""
+    finding = only([raised(2, exception, message), echo(0), echo(1), echo(3)])
+
+    assert (finding.cause, finding.fault_class) == ("code", fault_class)

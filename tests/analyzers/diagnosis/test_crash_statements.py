@@ -36,7 +36,7 @@ def test_a_known_line_that_explains_leaves_it_out() -> None:
 
     finding = only([whole, _stated(1, "ENOSPC")])
 
-    assert (finding.cause, finding.fault_class) == ("code", "exception_one_rank")
+    assert (finding.cause, finding.fault_class) == ("code", "program_error")
 
 
 def test_an_uncorrectable_error_of_a_gpu_evicts_no_node_by_a_statement_alone() -> None:

@@ -11,7 +11,7 @@ from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
-from collectors.records import KernelEvent, Members, Placement, ProcessState, Record
+from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record
 from service.packaged_knowledge import load
 from tests.support.role_readings import END, GENERATES, JOB, readings, scene
 
@@ -83,6 +83,22 @@ def test_a_killed_rollout_is_restarted_and_its_node_is_kept() -> None:
     verdict = judged([*scene({ROLLOUT_3: dead}), *placed(), *rows])
     assert [(one.role, one.instances, one.id) for one in verdict.culprits] == [("rollout", ("3",), "r3")]
     assert verdict.action.kind == "restart_role"
+
+
+@pytest.mark.parametrize(
+    ("exception", "fault_class"), [("KeyError", "program_error"), ("OSError", "exception_one_rank")]
+)
+def test_a_rollout_that_raised_is_restarted_whatever_it_raised(exception: str, fault_class: str) -> None:
+    """Its next requests are others: the instance's restart comes before the mending of the code."""
+    raised = LogEvent(
+        job="rl", role="rollout", rank=3, node="r3", event="traceback", exception=exception, message="17", at=END - 100,
+        text=f"{exception}: 17", source="rollout-3.log:9",
+    )  # fmt: skip
+    dead = {**GENERATES, "still_from": 500.0, "silent_from": 500.0}
+    verdict = judged([*scene({ROLLOUT_3: dead}), *placed(), process(3, "X", -100.0, exit_code=1), raised])
+
+    assert [root.fault_class for root in verdict.roots] == [fault_class]
+    assert (verdict.action.kind, verdict.action.role, verdict.action.instance) == ("restart_role", "rollout", "3")
 
 
 def test_a_dead_engine_on_a_broken_device_is_the_machine_s() -> None:

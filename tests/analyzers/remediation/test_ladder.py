@@ -156,6 +156,18 @@ def test_an_exception_everywhere_goes_straight_to_rollback() -> None:
     assert asked(raised).kind == "none"
 
 
+def test_a_programs_error_on_one_rank_is_started_again_only_where_its_code_has_run_well() -> None:
+    """The same start raises it again; code that ran well for hours may have met rare data, and is started once more."""
+    raised = replace(HANG, symptom="crash", cause="code", fault_class="program_error", code_version="c")
+    back = asked(WELL, raised)
+
+    assert (back.kind, back.code_version) == ("rollback", "a")
+    assert (asked(raised).kind, asked(raised).person) == ("none", True)
+    for ran in (replace(raised, code_version="a"), replace(raised, good_seconds=7_200.0)):
+        assert asked(WELL, ran).kind == "reattempt"
+    assert asked(WELL, replace(raised, fault_class="exception_one_rank")).kind == "reattempt"
+
+
 def test_code_that_fails_late_is_rolled_back_too() -> None:
     """An exception on every rank after two good hours goes back to other code than that which runs."""
     late = replace(HANG, fault_class="exception_all_ranks", good_seconds=7_200.0)

@@ -82,7 +82,19 @@ def ended(at: float | None) -> Finding:
     return claim("process", "gone", suspect(9, strength=0.9, evidence=how))
 
 
-@pytest.mark.parametrize("fault_class", ["exception_one_rank", "exit_unexplained", "process_crashed", "process_killed"])
+@pytest.mark.parametrize(("fault_class", "kind"), [("exception_one_rank", "reattempt"), ("program_error", "none")])
+def test_what_the_same_code_raises_again_is_mended_and_not_started_again(fault_class: str, kind: str) -> None:
+    """A program's own error on one rank: no machine is touched, and the advice says what to do instead."""
+    failed = claim("crash", fault_class, suspect(9, kind="code"), cause="code", symptom="crash")
+    action = decided(failed).action
+
+    assert (action.kind, action.nodes) == (kind, ())
+    assert ("mend" in action.why) is (kind == "none")
+
+
+@pytest.mark.parametrize(
+    "fault_class", ["program_error", "exception_one_rank", "exit_unexplained", "process_crashed", "process_killed"]
+)
 @pytest.mark.parametrize(
     ("failed_at", "seen_at"), [(103.0, 103.3), (103.0, 134.0), (103.0, 102.5), (None, 95.0), (103.0, None)]
 )

@@ -250,3 +250,41 @@ def test_no_folder_of_ours_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
     assert run(["diagnose", "-", "-", "--quiet"]) == 2
     assert "in standard input, standard input:" in capsys.readouterr().err
+
+
+KILLED = """E1121 10:00:01.123000 4242 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: -9) \
+local_rank: 3 (pid: 55) of binary: /usr/bin/python3
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+======================================================
+train.py FAILED
+------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_10:00:01
+  host      : gpu-0413
+  rank      : 11 (local_rank: 3)
+  exitcode  : -9 (pid: 55)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 55
+======================================================
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [KILLED, KILLED[: KILLED.index("torch.distributed.elastic.mul")]], ids=["table", "line"]
+)
+def test_a_rank_that_was_killed_and_nothing_else_is_looked_up(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel for memory, or the scheduler: their records decide, and no machine is tested or evicted for it."""
+    (tmp_path / "pasted.txt").write_text(text, encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path / "pasted.txt"), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["roots"][0]["class"], verdict["action"]["kind"]) == ("killed_unexplained", "none")
+    missing = " ".join(one["what"] for one in verdict["missing"])
+    assert "killed process" in missing
+    assert "sacct -j JOB" in missing
