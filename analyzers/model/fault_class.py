@@ -28,6 +28,7 @@ Trait = Literal[
     "from_outside",  # the job was ended from outside, and nothing is wrong
     "ended",  # a process that ended, as each does once the job is ended from outside
     "waits_outside",  # the ranks of its scope wait for what is outside their role or job: no wait of others accuses them
+    "own_input",  # what a rank alone reads: that it holds the others up shows who, and does not accuse its machine
     "own_code",  # a place in the program's own code: with no other evidence its code or data holds it as well as its machine
     "gray",  # its hardware works and is not well: it agrees with a slow node, and changes no verdict of a hang or a crash
     "own_failure",  # a process failed for a reason of its own: that another ended without a word follows from it

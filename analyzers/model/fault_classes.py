@@ -86,6 +86,11 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
         "stuck_stack", ("stacks",), ("machine", "code"), "rollback", "its stack differs from its peers' and stays"
     )
     yield FaultClass("stuck_*", ("stacks",), ("machine", "code"), "rollback", "its stack differs from its peers': {}")
+    yield FaultClass(
+        "stuck_data_loader", ("stacks",), ("data",), "probe", "it is in its data loader while its peers wait",
+        traits=("own_code", "own_input"),
+        advice="what it reads, or the code that reads it, holds it there; only a test shows whether its machine does",
+    )  # fmt: skip
     for name, words in (("stuck_compute", "it is in its own code"), ("stuck_sleeping", "it sleeps in its own code")):
         yield FaultClass(
             name, ("stacks",), ("unknown", "machine"), "probe", f"{words} while its peers wait", traits=("own_code",),

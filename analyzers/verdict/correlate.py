@@ -268,6 +268,19 @@ def _explained(old: Candidate, new: Candidate) -> Finding:
     return replace(old.finding, cause="machine", fault_class=new.finding.fault_class)
 
 
+def _without_machine(root: Candidate, finding: Finding, agreed: Iterable[Suspect]) -> Finding:
+    """Return the finding of a root whose ranks are where they read what no other reads: waits prove who they are, and not why.
+
+    A process's own state and a hardware event accuse the machine all the same (docs/decisions/0048).
+    """
+    who_only = root.finding.family == "waits" and root.families <= _SAME_EVENT
+    picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
+    all_there = all(picked.issuperset(suspect.ranks) for suspect in agreed)
+    if not (who_only and all_there and root.finding.cause == "machine" and has(finding.fault_class, "own_input")):
+        return root.finding
+    return replace(root.finding, cause=finding.cause, fault_class=finding.fault_class)
+
+
 def _on(suspect: Suspect, nodes: set[str], topology: Topology) -> bool:
     return suspect.node in nodes or any(topology.nodes.get(rank) in nodes for rank in suspect.ranks)
 
@@ -346,7 +359,7 @@ def _narrowed(decision: Correlation, root: Candidate, finding: Finding, topology
     if one_voice(root.senders, finding.senders, _nodes_of(agreed, topology)):
         return replace(root, support=support, reasons=root.reasons + tuple(reasons))
     both = root.senders | finding.senders if root.senders and finding.senders else frozenset()
-    root = replace(root, senders=both)
+    root = replace(root, senders=both, finding=_without_machine(root, finding, agreed))
     if root.certain:
         return replace(root, support=support, families=families, reasons=root.reasons + tuple(reasons))
     strength = max(suspect.strength for suspect in finding.suspects)
@@ -381,5 +394,6 @@ def _widened(root: Candidate, finding: Finding) -> Candidate:
 def _standing_alone(finding: Finding) -> list[Candidate]:
     """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
     suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
-    cause: Cause = "unknown" if has(finding.fault_class, "own_code") else finding.cause
+    undecided = has(finding.fault_class, "own_code") and not has(finding.fault_class, "own_input")
+    cause: Cause = "unknown" if undecided else finding.cause
     return split(replace(finding, cause=cause, narrows=False, suspects=suspects))

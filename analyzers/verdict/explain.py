@@ -95,13 +95,14 @@ def missing_from(
     decision: Correlation, window: Window, topology: Topology, culprits: tuple[Culprit, ...]
 ) -> tuple[Missing, ...]:
     """Return the evidence that was not there: what open findings ask for, and dumps of ranks that left none."""
-    answered = [
-        root.finding
+    answered = {
+        what
         for root in decision.roots
         if root.certain
         and (not root.finding.together or (len(root.families) > 1 and has(root.finding.fault_class, "no_dump")))
-    ]
-    entries = [Missing(what=what) for f in decision.findings if f not in answered for what in f.missing]
+        for what in root.finding.missing
+    }
+    entries = [Missing(what=what) for f in decision.findings for what in f.missing if what not in answered]
     entries += [
         Missing(what=f"{one.why}: a second set of stacks, later")
         for one in decision.excused

@@ -63,6 +63,8 @@ class EvictionGate:
             return (
                 f"rank {rank} is {pause.words} ({pause.where}): a pause, however long, proves nothing against a machine"
             )
+        if self._waits_for_files(rank):
+            return f"rank {rank} waits for files: its file system may be slow for every client"
         return None if self.rounds is None else self._by_rounds(rank, root)
 
     def _by_state(self, rank: int) -> str | None:
@@ -92,8 +94,6 @@ class EvictionGate:
             return f"rank {rank} has never launched anything: it may still be starting, check what it does"
         if root.finding.analyzer == "ras" and observed and observed[-1].duty.name in WAITING:
             return f"only NCCL RAS reports rank {rank} as behind: by its own stack it waits as the others do"
-        if self._waits_for_files(rank):
-            return f"rank {rank} waits for files: its file system may be slow for every client"
         motion, why = self.motion(rank)
         return None if motion == FROZEN else why
 

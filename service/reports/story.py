@@ -148,6 +148,8 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     when = f"{'at' if verdict.symptom == 'crash' else 'since'} {moment(onset)}" if onset else ""
     of_root = next((root.fault_class for root in verdict.roots if root.root == culprits[0].root), "")
     who = "A person or the platform" if of_root == "terminated" else name_culprits(culprits)
+    if has(of_root, "own_input"):
+        who = _ranks_first(culprits) or who
     return Headline(who, deed, when, confidence(min(c.probability for c in culprits)))
 
 
@@ -164,6 +166,14 @@ def is_named_after_ranks(name: str) -> bool:
 def by_agents(verdict: Verdict) -> bool:
     """Whether agents sent what it rests on: then its sources are no files."""
     return bool(verdict.coverage.sources.get("coverage") or verdict.coverage.sources.get("command_result"))
+
+
+def _ranks_first(culprits: Sequence[Culprit]) -> str | None:
+    """Name ranks of which no machine is accused before the node on which they are found; None where a culprit is another."""
+    if any(culprit.kind != "node" or not culprit.ranks or culprit.role for culprit in culprits):
+        return None
+    named = listed(f"{plural_ranks(culprit.ranks)} (node {culprit.id})" for culprit in culprits)
+    return f"{named[:1].upper()}{named[1:]}"
 
 
 def name_culprits(culprits: Sequence[Culprit]) -> str:

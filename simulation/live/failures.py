@@ -13,11 +13,12 @@ from simulation.live.logs import ends, launcher, traceback
 from simulation.live.scenes import MINUTE, Scene, Sketch, Truth, Write
 
 
-def _held_up(random: Random, drawn: Sketch, kind: str) -> Scene:
-    """One rank stands still without end."""
+def _held_up(random: Random, drawn: Sketch, kind: str, cause: str = "machine") -> Scene:
+    """One rank stands still without end. What a rank alone reads does not accuse its machine."""
     rank = random.randrange(drawn.world)
     course = drawn.course(Interruption(drawn.strikes_at(), kind, inf, frozenset({rank})))
-    truth = Truth(kind, course.struck(), (rank,), (drawn.node_of(rank),), "hang", ("machine",), evicts=True)
+    truth = Truth(kind, course.struck(), (rank,), (drawn.node_of(rank),), "hang", (cause,))
+    truth = replace(truth, evicts=cause == "machine")
     return drawn.scene([Attempt(1, course)], truth, truth.at + max(5 * MINUTE, 8 * drawn.habits.step_seconds))
 
 
@@ -33,7 +34,7 @@ def stopping(random: Random, drawn: Sketch) -> Scene:
 
 def loading(random: Random, drawn: Sketch) -> Scene:
     """One rank's data loader does not come back."""
-    return _held_up(random, drawn, "data_loader")
+    return _held_up(random, drawn, "data_loader", "data")
 
 
 def losing_gpu(random: Random, drawn: Sketch) -> Scene:

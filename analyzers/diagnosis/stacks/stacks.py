@@ -33,6 +33,8 @@ UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
 SHOWN_GROUPS, SHOWN_FRAMES = 8, 6
 VOTING_ROUNDS = 5
 
+_CAUSES: Mapping[str, Cause] = {"exception": "code", "data_loader": "data"}
+"""What holds a rank of a reason; any other reason is its machine's, for its peers run the same code."""
 _WORDS = {
     "data_loader": "in its data loader",
     "checkpoint": "in a checkpoint",
@@ -133,7 +135,7 @@ def _outside(
     clean = 1.0 - (len(outside) - 1) / len(found)
     seen = 1.0 if not topology.ranks or len(found) * 2 >= len(topology.ranks) else 0.8
     suspects = tuple(_suspect(one, ALONE * clean * seen, len(found) - len(outside)) for one in outside[:most_suspects])
-    cause: Cause = "code" if reasons == {"exception"} else "machine"
+    cause: Cause = _CAUSES.get(min(reasons), "machine") if len(reasons) == 1 else "machine"
     made = replace(_finding(found, cause, _fault_class_of(reasons), suspects), narrows=True)
     shared = topology.shared_groups(one.rank for one in outside) if len(outside) > 1 else ()
     apart = not shared or len(shared[0].members) >= len(topology.ranks)
@@ -149,6 +151,8 @@ def _outside(
 def _fault_class_of(reasons: Set[str]) -> str:
     if reasons == {"sleeping"}:
         return "stuck_sleeping"
+    if reasons == {"data_loader"}:
+        return "stuck_data_loader"
     if reasons <= {"compute", "sleeping"}:
         return "stuck_compute"
     return f"stuck_{min(reasons)}" if len(reasons) == 1 else "stuck_stack"

@@ -29,9 +29,9 @@ def job(*stacks: str, shape: Topology | None = None) -> list[Finding]:
     ("stack", "fault_class", "cause"),
     [
         ("compute", "stuck_compute", "machine"),
-        ("loader", "stuck_data_loader", "machine"),
-        ("torch_loader", "stuck_data_loader", "machine"),
-        ("native_loader", "stuck_data_loader", "machine"),
+        ("loader", "stuck_data_loader", "data"),
+        ("torch_loader", "stuck_data_loader", "data"),
+        ("native_loader", "stuck_data_loader", "data"),
         ("import", "stuck_importing", "machine"),
         ("checkpoint", "stuck_checkpoint", "machine"),
         ("storage", "stuck_storage", "machine"),

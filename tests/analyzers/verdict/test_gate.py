@@ -30,7 +30,7 @@ def test_one_look_evicts_nobody(looks: int) -> None:
     [
         (SPIN, SPIN),
         (SPIN, (Frame("check_loss_scale", "/srv/train.py", 23), *TRAIN)),
-        (inside("read_shard", "__next__"), inside("sleep", "read_shard", "__next__")),
+        (inside("fuse_rows", "pack"), inside("sleep", "fuse_rows", "pack")),
         (inside("isfinite", "check_loss_scale"), inside("check_loss_scale")),
     ],
     ids=["the same line", "another line", "calls it at the second look", "called it at the first look"],

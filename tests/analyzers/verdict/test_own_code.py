@@ -9,9 +9,10 @@ from analyzers.model import topology
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
-from collectors.records import CollectorReport, Coverage, Device, Members, Placement, ProcessState, Record
+from collectors.records import CollectorReport, Coverage, Device, KernelEvent, Members, Placement, ProcessState, Record
 from service.packaged_knowledge import load
 from service.reports import text
+from tests.support.live_hangs import START, Hang, inside, named, verdict
 from tests.support.stack_claims import live
 
 RANKS, CULPRIT, NODE, AT = 4, 3, "cpu-7", 1_795_260_925.0
@@ -91,3 +92,38 @@ def test_less_evidence_is_no_bolder() -> None:
     assert {one.cause for one in (once, often)} <= {"unknown", "none"}
     assert "evict" not in {one.action.kind for one in (once, often)}
     assert msgspec.to_builtins(once.coverage)["has_gpus"] is None
+
+
+LOADER = (inside("read_shard", "__next__"),) * 2
+
+
+@pytest.mark.parametrize("looks", [None, 1, 2, 5])
+def test_a_rank_that_dumps_and_stacks_find_in_its_loader_is_named_and_its_machine_is_not_accused(
+    looks: int | None,
+) -> None:
+    """What it reads is its own: that the others wait for it proves who it is, however often it is seen."""
+    found = verdict(Hang(stands=LOADER).records(), looks)
+
+    assert (found.symptom, found.cause, named(found)) == ("hang", "data", [2])
+    assert (found.action.kind, found.action.nodes, found.action.ranks) == ("probe", ("gpu-2",), (2,))
+    assert said(found).startswith("Rank 2 (node gpu-2) hangs the job")
+
+
+def test_what_accuses_the_machine_of_a_rank_in_its_loader() -> None:
+    """A process that somebody stopped is proof whatever its stack shows; so is its device's failure."""
+    stopped = verdict(Hang(stands=LOADER, state="T").records())
+    lost = KernelEvent(
+        source="/dev/kmsg:9", node="gpu-2", at=START + 1.0, event="xid", code=79, pci="0000:1b:00", text="GPU lost"
+    )
+    failed = verdict(Hang(stands=LOADER, more=[lost]).records())
+
+    assert (stopped.cause, stopped.action.kind, stopped.action.nodes) == ("machine", "evict", ("gpu-2",))
+    assert (failed.cause, named(failed)) == ("machine", [2])
+
+
+@pytest.mark.parametrize("looks", [None, 3])
+def test_a_loader_that_waits_for_a_file_system_has_no_machine_evicted(looks: int | None) -> None:
+    """Uninterruptible in NFS: another client of the file system would wait as well."""
+    found = verdict(Hang(stands=LOADER, state="D", channel="nfs_wait_bit_killable").records(), looks)
+
+    assert (named(found), found.action.kind) == ([2], "probe")

@@ -92,7 +92,8 @@ def test_a_rank_that_is_stuck_is_in_no_pause(what: str) -> None:
     """Names that resemble a pause's, and functions that the whole job runs in, excuse nobody."""
     assert seen(STUCK[what]) == ""
     found = verdict(Hang(stands=(STUCK[what],)).records())
-    assert (named(found), found.action.kind, found.action.nodes) == ([2], "evict", ("gpu-2",))
+    deed = "probe" if what == "a data loader" else "evict"  # what a rank alone reads does not accuse its machine
+    assert (named(found), found.action.kind, found.action.nodes) == ([2], deed, ("gpu-2",))
 
 
 def test_who_waits_in_communication_is_in_no_pause() -> None:

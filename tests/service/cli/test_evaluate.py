@@ -60,8 +60,10 @@ def test_the_packaged_example_is_answered_as_labelled(capsys: pytest.CaptureFixt
 def test_an_eviction_where_no_machine_is_at_fault_is_counted(
     labelled: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The hard negative: the same incident under a label without culprits is wrong, and evicts an innocent machine."""
+    """The hard negative: an incident of a rank in its own code, under a label without culprits, evicts an innocent machine."""
     folder = labelled(CASE.replace('"rank:3"', "").replace("machine", "code") + 'path = "hung"\n')
+    stacks = folder / "hung" / "stacks_rank3.json"
+    stacks.write_text(stacks.read_text().replace("Loader.read_shard", "fuse").replace("Loader.__next__", "pack"))
 
     (row,) = evaluated(folder, capsys)["total"]
 

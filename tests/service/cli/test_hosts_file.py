@@ -127,7 +127,7 @@ def test_ranks_are_not_divided_among_hosts_by_the_highest_rank_seen(beside: Reco
     ("options", "code", "shown"),
     [
         (["--hosts", "gpu-[0000-0003]"], 2, "--ranks-per-node"),
-        (["--hosts", "gpu-[0000-0003]", "--ranks-per-node", "2"], 0, "Evict node gpu-0001."),
+        (["--hosts", "gpu-[0000-0003]", "--ranks-per-node", "2"], 0, "Rank 3 (node gpu-0001) hangs the job"),
         ([], 0, "4 ranks seen, in"),
     ],
 )

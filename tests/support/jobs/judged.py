@@ -36,7 +36,8 @@ def complaints(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
     fault = scenario.truth
     classes = {root["class"] for root in verdict["roots"]}
     # Where stacks alone show a rank in its own code, nothing decides between its code, its data and its machine.
-    cause = "unknown" if classes and all(has(one, "own_code") for one in classes) else fault.cause
+    undecided = classes and all(has(one, "own_code") and not has(one, "own_input") for one in classes)
+    cause = "unknown" if undecided else fault.cause
     wrong = [
         f"{field} is {verdict[field]!r}, not {wanted!r}"
         for field, wanted in (("symptom", fault.symptom), ("cause", cause))
@@ -52,8 +53,8 @@ def complaints(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
 
 
 def complaints_about_nodes(scenario: Scenario, verdict: dict[str, Any]) -> list[str]:
-    """Return where the verdict names another node than the culprit's, or none for a machine."""
-    if scenario.truth.cause != "machine" or not scenario.truth.names_ranks:
+    """Return where the verdict names another node than the culprit's, or none for a machine or for what one rank reads."""
+    if scenario.truth.cause not in ("machine", "data") or not scenario.truth.names_ranks:
         return []
     nodes = {culprit["id"] for culprit in verdict["culprits"] if culprit["kind"] == "node"}
     wanted = {scenario.host_of(rank) for rank in scenario.culprits}

@@ -29,7 +29,7 @@ class Fault:
 
 FAULTS: dict[str, Fault] = {
     "spin": Fault("spin", "hang", "machine", ("never_entered", "stuck_compute")),
-    "data_loader": Fault("data_loader", "hang", "machine", ("never_entered", "stuck_data_loader")),
+    "data_loader": Fault("data_loader", "hang", "data", ("never_entered", "stuck_data_loader")),
     "gil": Fault("gil", "hang", "machine", ("never_entered", "stuck_gil")),
     "sigstop": Fault("signal", "hang", "machine", signal=signal.SIGSTOP),
     "sigkill": Fault("signal", "crash", "machine", launcher="torchrun", signal=signal.SIGKILL),
