@@ -46,7 +46,7 @@ def weigh_judgement(
 
 def _is_of_data(claim: VersionClaim) -> bool:
     """Whether a hang is blamed on the data that all ranks read: those of a job that has just gone on read, too."""
-    return claim.symptom == "hang" and claim.cause == "data"
+    return claim.symptom == "hang" and claim.cause == "data" and not claim.ranks
 
 
 def _is_witnessed(view: JobView, at: float, now: float) -> bool:
