@@ -47,7 +47,8 @@ ADOPTED_SECONDS = 6 * 3600.0
 MOST_PAST = 16
 DAY_SECONDS = 86_400.0
 RECOVERED_SPANS = 2
-REGULAR = 0.1  # of the time between two slowdowns: what comes as regularly as this is the job's own
+UNEVEN_SECONDS = 20.0  # two spans: so exactly a beginning is found; what comes as evenly as this is the job's own
+ALIKE_TIMES, ALIKE_SHARE = 1.25, 0.03  # the largest of such slowdowns against the smallest
 LONGER_THAN_USUAL = 1.5
 
 
@@ -219,13 +220,24 @@ class StepPace:
             self.slowdown = None
 
     def _is_own_habit(self, found: Slowdown) -> bool:
-        """Whether slowdowns like it came twice before, at even distances: a checkpoint that is written meanwhile."""
+        """Whether slowdowns like it came twice before, at even distances and of one size: a checkpoint that is written meanwhile.
+
+        What comes by schedule comes as evenly as its beginning can be found, by the clock or by steps.
+        """
         if len(self.past) < 2:
             return False
         first, second = self.past[-2:]
-        apart, again = second.since - first.since, found.since - second.since
-        times = again / apart if apart > 0 else 0.0
-        regular = times > 1 - REGULAR and abs(times - round(times)) <= REGULAR
-        alike = found.share <= max(first.share, second.share) * 1.25 + 0.05
+        sizes = [first.share, second.share, found.share]
+        alike = max(sizes) <= ALIKE_TIMES * min(sizes) + ALIKE_SHARE
         longest = max((one.until or one.since) - one.since for one in (first, second))
-        return regular and alike and found.found_at - found.since < LONGER_THAN_USUAL * longest + LEAST_SECONDS
+        lasts_longer = found.found_at - found.since >= LONGER_THAN_USUAL * longest + LEAST_SECONDS
+        by_time = _are_even(first.since, second.since, found.since, UNEVEN_SECONDS)
+        by_steps = _are_even(first.step, second.step, found.step, UNEVEN_SECONDS / found.before_seconds)
+        return alike and not lasts_longer and (by_time or by_steps)
+
+
+def _are_even(first: float, second: float, third: float, uneven: float) -> bool:
+    """Whether three beginnings are as far apart, or the second distance is some of the first: others were not seen."""
+    apart, again = second - first, third - second
+    times = round(again / apart) if apart > 0 else 0
+    return times >= 1 and abs(again - times * apart) <= uneven

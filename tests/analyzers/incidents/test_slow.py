@@ -355,3 +355,27 @@ def test_a_slowdown_that_seems_over_is_known_before_it_is() -> None:
     assert all(found is None for at, found in known.items() if at < 215.0)
     assert view.progress.slowdown is not None
     assert view.progress.recovered_at == pytest.approx(START + BEGAN + 200.0, abs=15.0)
+
+
+def test_faults_that_come_again_are_seen_as_often() -> None:
+    """One rank is slow, is well again, another is: roughly even distances and other sizes are no schedule of the job."""
+    draw = random.Random(5)
+    stretches, at = list[tuple[float, float, float]](), 420.0
+    while at < 7_200.0:
+        stretches.append((at, at + draw.uniform(330.0, 400.0), draw.choice((1.18, 1.25, 1.4, 1.5))))
+        at = stretches[-1][1] + draw.uniform(120.0, 260.0)
+    now = 0.0
+
+    def law(_step: int, random: random.Random) -> float:
+        nonlocal now
+        times = next((times for begin, end, times in stretches if begin <= now < end), 1.0)
+        length = 0.6 * times * math.exp(random.gauss(0, 0.06))
+        now += length
+        return length
+
+    opened = [at for at, text in shown(WatchedJob(nodes=1, law=law), 7_600.0) if text != "over"]
+    found = [any(begin + 60.0 <= at <= end + 90.0 for at in opened) for begin, end, _ in stretches]
+
+    assert len(stretches) >= 12
+    assert found.count(False) <= 1
+    assert len(opened) <= len(stretches)
