@@ -104,11 +104,6 @@ def _crash() -> Iterator[FaultClass]:
         traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass(
-        "program_error", by, ("code",), "none", "it raised an exception that its program's own fault raises",
-        advice="no machine is at fault: mend what its traceback names; the same code raises it again on the same data",
-        traits=("own_failure", "raised_again"),
-    )  # fmt: skip
-    yield FaultClass(
         "exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception", traits=("own_failure",)
     )  # fmt: skip
     yield FaultClass(
@@ -117,12 +112,6 @@ def _crash() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass(
         "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed",
-        traits=("own_failure",),
-    )  # fmt: skip
-    yield FaultClass(
-        "killed_unexplained", by, ("unknown",), "none", "its process was killed, and nothing shows by whom",
-        advice="nothing is done to a machine: the kernel's log shows whether it was killed for memory, the scheduler's record "
-        "whether it was cancelled or reached a limit",
         traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass("all_killed", by, ("platform",), "restart_job", "every process was killed")
@@ -210,6 +199,17 @@ def _programs() -> Iterator[FaultClass]:
         "not_installed", by, ("code",), "none", "its environment lacks a module or a library, or has another version",
         advice="install what it names, in the version that the program asks for, in each node's environment: without it "
         "every start fails",
+        traits=("own_failure",),
+    )  # fmt: skip
+    yield FaultClass(
+        "program_error", by, ("code",), "none", "it raised an exception that its program's own fault raises",
+        advice="no machine is at fault: mend what its traceback names; the same code raises it again on the same data",
+        traits=("own_failure", "raised_again"),
+    )  # fmt: skip
+    yield FaultClass(
+        "killed_unexplained", by, ("unknown",), "none", "its process was killed, and nothing shows by whom",
+        advice="nothing is done to a machine: the kernel's log shows whether it was killed for memory, the scheduler's record "
+        "whether it was cancelled or reached a limit",
         traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass(
