@@ -64,7 +64,7 @@ class RoleFacts(msgspec.Struct, frozen=True, kw_only=True):
     past: tuple[PastRestart, ...] = ()
     standbys: tuple[str, ...] = ()  # free nodes that may take a role's place
     kinds: dict[str, str] = {}  # node → hardware and data centre; equal texts may stand in for each other
-    reserve: int = 0  # the largest parallel size: so many machines may leave together
+    reserve: int = 0  # the largest parallel size: so many machines may leave a trainer together; 0: none is declared
     since: float | None = None  # when the trouble began
     rules: RoleRules = RoleRules()  # what a role's name means: a job may call its trainer "policy"
 
@@ -106,6 +106,11 @@ class RoleFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.rules.kind(role) == ROLLOUT
 
     @property
+    def has_trainers(self) -> bool:
+        """Whether any role's ranks are one process group, which needs a reserve."""
+        return any(self.is_grouped(one.role) for one in self.instances)
+
+    @property
     def reserve_role(self) -> str:
         """The role whose machines may become a trainer's: that of the most rollouts."""
         serving = Counter(one.role for one in self.instances if one.serving and self.is_rollout(one.role))
@@ -127,6 +132,13 @@ class RoleRestart(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
     gives: Annotated[tuple[str, ...], doc("Rollouts that end, because the role is started on their machine.")] = ()
     gives_role: Annotated[str, doc("The role of `gives`.")] = ROLLOUT
+    reserve_short: Annotated[
+        int,
+        doc(
+            "So many machines of standbys and rollouts are missing then that could take a trainer's place: as many as the job's "
+            "largest parallel size are kept for that. 0: none, or no size is declared."
+        ),
+    ] = 0
     step: Annotated[int | None, doc("How many steps the job had done; null: unknown.")] = None
     number: Annotated[int, doc("Which restart of the role in this attempt it is, from 1.")] = 1
     at_work: Annotated[
@@ -160,10 +172,12 @@ def role_options(verdict: Verdict, facts: RoleFacts) -> Iterator[RoleOption]:
     out = set(verdict.action.nodes) if verdict.action.kind in TAKES_NODES else set[str]()
     if leaves := tuple(node for node in restart.nodes if node in out):
         onto, gives, problem = _place(role, leaves, facts)
-        at_work = share_at_work(chosen, gives, facts)
+        spent = {*leaves, *(() if facts.is_rollout(role) else onto.values())}  # a rollout's new machine is kept too
         moved = msgspec.structs.replace(
-            restart, leaves=leaves, onto=onto, gives=gives, gives_role=facts.reserve_role, at_work=at_work
-        )
+            restart, leaves=leaves, onto=onto, gives=gives, gives_role=facts.reserve_role,
+            at_work=share_at_work(chosen, gives, facts),
+            reserve_short=max(0, facts.reserve - len(kept_for_trainers(facts) - spent)) if facts.has_trainers else 0,
+        )  # fmt: skip
         yield RoleOption(role=role, restart=moved, bar=bar or problem)
 
 
@@ -245,6 +259,18 @@ def reserve_of(leaving: str, facts: RoleFacts) -> list[tuple[str, tuple[str, ...
     ]
 
 
+def kept_for_trainers(facts: RoleFacts) -> set[str]:
+    """Return the machines that could take a trainer's place: standbys and those of rollouts alone, of a trainer's kind.
+
+    As many as the largest parallel size are kept: the loss of one group takes so many trainers' machines at once.
+    [RobustRL, arXiv 2512.22492: max(DP, TP, PP, EP, CP) homogeneous rollouts]
+    """
+    trainers = {one.node for one in facts.instances if one.node is not None and facts.is_grouped(one.role)}
+    of_rollouts = {node for trainer in trainers for node, _ in reserve_of(trainer, facts)}
+    standbys = {node for node in facts.standbys if any(_is_like(node, trainer, facts) for trainer in trainers)}
+    return (of_rollouts | standbys) - trainers
+
+
 def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]] | None:
     """Return the role that the verdict names and its instances; None where it names none, or several.
 
@@ -294,8 +320,11 @@ def _place(role: str, leaves: Collection[str], facts: RoleFacts) -> tuple[dict[s
     """Return for each node that is left the one in its place, the rollouts that give theirs, and what is missing."""
     onto: dict[str, str] = {}
     gives: list[str] = []
+    kept = set[str]() if facts.is_grouped(role) or facts.is_rollout(role) else kept_for_trainers(facts)
     for node in leaves:
-        standby = next((one for one in facts.standbys if one not in onto.values() and _is_like(one, node, facts)), None)
+        scarce = kept if len(kept.difference(onto.values())) <= facts.reserve else ()  # a light role runs anywhere
+        free = (one for one in facts.standbys if one not in onto.values() and one not in scarce)
+        standby = next((one for one in free if _is_like(one, node, facts)), None)
         if standby is not None:
             onto[node] = standby
             continue

@@ -105,7 +105,9 @@ def _role(option: Option) -> str:
     named = f"{option.role} {restart.instance}" if restart.instance is not None else f"the {option.role} role"
     if not restart.leaves:
         return named
-    return f"{named} on {list_some([restart.onto.get(node, f'another node than {node}') for node in restart.leaves])}"
+    onto = list_some([restart.onto.get(node, f"another node than {node}") for node in restart.leaves])
+    missing = f", with {restart.reserve_short} machines too few in reserve for trainers" if restart.reserve_short else ""
+    return f"{named} on {onto}{missing}"
 
 
 def _guilty(option: Option, case: PlanCase) -> str:

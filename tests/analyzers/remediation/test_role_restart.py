@@ -218,6 +218,28 @@ def test_the_reserve_has_the_machines_of_rollouts_that_serve_alone() -> None:
     assert [node for node, _ in reserve_of("t1", facts)] == ["r1", "r2", "r3"]
 
 
+def test_the_plan_keeps_a_reserve_for_trainers() -> None:
+    """Of the largest parallel size: a reward goes to no machine of it, a trainer may, and the plan says what is missing then."""
+
+    def moved(role: str, rank: int, node: str, **more: object) -> tuple[dict[str, str], int]:
+        facts = replace(FACTS, standbys=("s0",), **more)  # type: ignore[arg-type]
+        (one,) = [
+            one.restart for one in role_options(judged(role, rank, node, "evict"), facts) if one.restart.leaves
+        ]
+        return one.onto, one.reserve_short
+
+    # One standby and four rollouts: five machines.
+    assert moved("reward", 0, "c0", reserve=4) == ({"c0": "s0"}, 0)
+    assert moved("reward", 0, "c0", reserve=5) == ({}, 0)
+    assert moved("reward", 0, "c0", reserve=5, kinds={"s0": "other", "c0": "other"}) == ({"c0": "s0"}, 1)
+    assert moved("rollout", 2, "r2", reserve=5) == ({"r2": "s0"}, 1)  # its new machine is one of them
+    assert moved("trainer", 1, "t1", reserve=4) == ({"t1": "s0"}, 0)
+    assert moved("trainer", 1, "t1", reserve=5) == ({"t1": "s0"}, 1)
+    assert moved("trainer", 1, "t1", reserve=0) == ({"t1": "s0"}, 0)
+    chosen = plan(judged("trainer", 1, "t1", "evict", 0.97), replace(FACTS, reserve=8))
+    assert "on r0, with 5 machines too few in reserve for trainers" in chosen.why
+
+
 # When the whole job.
 
 
