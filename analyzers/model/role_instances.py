@@ -35,6 +35,7 @@ class Count:
     seen_at: float
     moved: bool = False
     longest: float = 0.0
+    done: int = 0  # by how much it has grown
     held: float = 0.0
     looks: int = 0
     rests: int = 0
@@ -47,6 +48,7 @@ class Count:
             self.longest = max(self.longest, at - self.since)
             self.held = max(self.held, self._holds)
             self.looks, self.rests = self.looks + self._looked + (running > 0), self.rests + (running > 0)
+            self.done += max(0, value - self.value)
             self.value, self.since, self.moved = value, at, True
             self._holds, self._looked = 0.0, 0
         elif running:
@@ -82,6 +84,7 @@ class Instance:
     role: str
     instance: str
     node: str | None = None
+    hardware: str | None = None
     rank: int | None = None
     pid: int | None = None
     epoch: int | None = None
@@ -153,7 +156,7 @@ class Instance:
         self.seen_at, self.source = max(self.seen_at, at), record.source
         if self.weights is not None and record.weights not in (None, self.weights):
             self.given_at = (*self.given_at[-1:], at)
-        for name in ("rank", "pid", "epoch", "state", "weights", "queue_depth", "lease_seconds"):
+        for name in ("rank", "pid", "epoch", "state", "weights", "queue_depth", "lease_seconds", "hardware"):
             if (value := getattr(record, name)) is not None:
                 setattr(self, name, value)
         if record.node is not None and (self.node is None or record.pid is not None or record.state is not None):
@@ -311,6 +314,8 @@ def _worked(marks: Sequence[Mark]) -> list[float] | None:
 
 
 def alike(one: Instance, other: Instance) -> bool:
-    """Whether two had about as many requests: each takes longer the more there are."""
+    """Whether two had about as many requests, each of which takes longer the more there are, on hardware of one kind."""
+    if one.hardware != other.hardware:
+        return False
     mine, theirs = (sum(mark.running for mark in who.marks[-8:]) / max(1, len(who.marks[-8:])) for who in (one, other))
     return min(mine, theirs) * 2 >= max(mine, theirs) > 0

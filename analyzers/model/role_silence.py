@@ -16,6 +16,7 @@ BETWEEN_SECONDS = (
 )
 ENDED = frozenset({"X", "Z"})
 STOPPED = frozenset({"T", "t"})
+ASKED = frozenset({2, 15})  # SIGINT and SIGTERM: a person or a scheduler has ended it
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Seen:
     leaked_by: Seat | None = None  # it was killed for memory, and this one had grown most
     killed_for_memory: bool = False
     ended_well: bool = False  # with exit code 0: its job is ending, or had no more work for it
+    asked_to_end: bool = False  # by one of ``ASKED``
 
 
 NOT_SEEN = Seen()

@@ -20,6 +20,8 @@ PAST = 5.0  # times its own longest rest
 MOST_BY_CHANCE = 6  # so few may all come late
 _START = "warm_up"  # one that has finished nothing yet may compile for its first request
 MOST_OF = 0.8  # of the time it was busy
+_BY_THEMSELVES = frozenset({"rollout", "reward", "environment"})  # kinds of which there may be fewer
+LEAST_ENDED = 20  # calls or samples that one has to have finished before a rest is long for it: the first ones may all be
 _WITHOUT_HEARTBEAT = frozenset({"switch", "warm_up", "checkpoint", "weight_sync"})
 
 
@@ -55,7 +57,7 @@ class _Search(Look):
         former = renamed(quiet, every, self.rules, self.seen)
         for one in () if self.silence.all_ended else every:
             seen = self.seen.get(one.seat, NOT_SEEN)
-            if seen.ended_well or one.seat in former or self.silence.is_former(one):
+            if seen.ended_well or one.seat in former or self.silence.is_former(one) or self._is_given_up(one, seen):
                 continue
             if one.state is None and seen.state in ENDED and not self._needed(one):
                 continue
@@ -115,6 +117,16 @@ class _Search(Look):
     def _gone(self, one: Instance) -> bool:
         return self.seen.get(one.seat, NOT_SEEN).state in ENDED | {"gone"}
 
+    def _is_given_up(self, one: Instance, seen: Seen) -> bool:
+        """Whether it was ended from outside, others of its role go on, and none waits for it by name: there are fewer now."""
+        if not seen.asked_to_end or self.rules.kind(one.role) not in _BY_THEMSELVES:
+            return False
+        asked = any(other.waiting_for == one.name for other in self.waits.waiting)
+        return not asked and any(
+            other is not one and other.seat not in self.silence.seconds and not self._gone(other)
+            for other in self.waits.of_role(one.role)
+        )
+
     def _needed(self, one: Instance) -> bool:
         """Whether anyone waits for it, or others of its role go on: one that had nothing more to do may end."""
         return bool(self.waits.behind.get(one.seat)) or any(
@@ -144,7 +156,8 @@ class _Search(Look):
         if not training and not self._loaded(one, kind):
             return None
         rule, count = self.rules.of_role(one.role), one.tokens or one.steps
-        past = count is not None and count.moved and rests >= max(rule.decided_seconds, PAST * count.longest)
+        known = count is not None and count.moved and (training or count.done >= LEAST_ENDED or rests >= self.bounds.tail_seconds)
+        past = known and count is not None and rests >= max(rule.decided_seconds, PAST * count.longest)
         peers = [other for other in self.waits.of_role(one.role) if other is not one and self.moves(other)]
         if training:
             active = self.seen.get(one.seat, NOT_SEEN).still_seconds
@@ -251,7 +264,9 @@ class _Search(Look):
         if waits or one.piled_since is None or one.piled_since > since:
             return None
         # With requests that wait it does all that it can: others that do more have fewer, and so had it itself.
-        peers = (other for other in self.waits.of_role(one.role) if other.piled_since is None)
+        peers = (
+            other for other in self.waits.of_role(one.role) if other.piled_since is None and other.hardware == one.hardware
+        )
         free = [speeds[other.seat] for other in peers if other.seat in speeds]
         before = speed_of(one, 0.0, one.piled_since)
         most = max((speed.a_second for speed in (*free, *([before] if before else ()))), default=0.0)

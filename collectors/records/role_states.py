@@ -36,6 +36,7 @@ class RoleState(Record, frozen=True, kw_only=True, tag="role_state"):
     lease_seconds: Real | None = None  # it renews within a third of it
     answers: bool | None = None  # whether its health endpoint does
     state: RoleStanding | None = None  # the directory's word
+    hardware: Name | None = None  # of its node, in the word that the job's owner has declared: only equals are as fast
 
     @property
     def number(self) -> int | None:

@@ -10,6 +10,7 @@ import logging
 import secrets
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -38,6 +39,7 @@ class RoleReadingLog:
     def __init__(self, appender: Appender, directories: RoleDirectories) -> None:
         self._appender, self._directories = appender, directories
         self._heard: dict[str, float] = {}  # job → until when it counts as heard
+        self._hardware: dict[str, Mapping[str, str]] = {}  # job → node → what its owner has declared of it
         self._looked_at = now()
         self._lock, self._closing = threading.Lock(), threading.Event()
         self._waiting: dict[str, dict[str, RoleState]] = defaultdict(dict)  # job → slot → reading
@@ -60,7 +62,8 @@ class RoleReadingLog:
             self._heard[job] = max(until, self._heard.get(job, 0.0))
             of_job = self._waiting[job]
             if len(of_job) < MOST_WAITING:
-                of_job[key(slot.role, slot.instance)] = reading(job, slot, now())
+                hardware = self._hardware.get(job, {}).get(slot.node or "")
+                of_job[key(slot.role, slot.instance)] = reading(job, slot, now(), hardware)
 
     def note_missing(self) -> None:
         """Take the instances that have not renewed, of jobs of which others have. Another service may have heard them."""
@@ -68,6 +71,7 @@ class RoleReadingLog:
         with self._lock:
             self._heard = {job: until for job, until in self._heard.items() if until > at}
             jobs = list(self._heard)
+        self._hardware = self._directories.hardware(frozenset(jobs))
         for job in jobs:
             directory = self._directories.read(job)
             slots = directory.slots if directory is not None else {}
@@ -105,8 +109,11 @@ class RoleReadingLog:
             self.flush()
 
 
-def reading(job: str, slot: Slot, at: float) -> RoleState:
-    """Return a slot as a record. Attempt 0 is what a process has that names none: its agent may know better."""
+def reading(job: str, slot: Slot, at: float, hardware: str | None = None) -> RoleState:
+    """Return a slot as a record. Attempt 0 is what a process has that names none: its agent may know better.
+
+    ``hardware``: of its node.
+    """
     does = slot.activity
     return RoleState(
         source=DIRECTORY, at=at, node=slot.node, job=job, attempt=slot.attempt or None, role=slot.role,
@@ -115,7 +122,7 @@ def reading(job: str, slot: Slot, at: float) -> RoleState:
         requests_running=does.requests_running, requests_waiting=does.requests_waiting, tokens_total=does.tokens_total,
         last_token_at=does.last_token_at, queue_depth=does.queue_depth, steps_total=does.steps_total,
         last_step_at=does.last_step_at, worked_seconds=does.worked_seconds, renewed_at=slot.renewed_at,
-        lease_seconds=slot.lease_seconds, state=slot.state,
+        lease_seconds=slot.lease_seconds, state=slot.state, hardware=hardware,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from service.clock import now
 from service.roles.directory import Directory, Event, Register, RegistrationRefused, Slot, key, lease_left, step
 from service.store import audit_log, upserts
 from service.store.database import Database
-from service.store.models import Attempt, RoleDirectory, RoleSlot
+from service.store.models import Attempt, Job, RoleDirectory, RoleSlot
 
 MOST_SLOTS = 4_096  # of a job
 MOST_DIRECTORIES = 1_024
@@ -81,6 +81,14 @@ class RoleDirectories:
         with self._database.session() as session:
             found = session.execute(select(RoleDirectory.job, RoleDirectory.version).where(RoleDirectory.job.in_(jobs)))
             return {row.job: row.version for row in found}
+
+    def hardware(self, jobs: frozenset[str]) -> dict[str, Mapping[str, str]]:
+        """Return of each of these jobs what its owner has declared of its nodes' hardware, by node."""
+        if not jobs:
+            return {}
+        with self._database.session() as session:
+            found = session.execute(select(Job.name, Job.declared).where(Job.name.in_(jobs)))
+            return {row.name: row.declared.get("node_kinds") or {} for row in found}
 
     def forget(self) -> None:
         """Delete directories in which nothing has happened for a month."""

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from analyzers.model import processes
 from analyzers.model.role_instances import Instance, Seat
-from analyzers.model.role_silence import ENDED, Seen
+from analyzers.model.role_silence import ASKED, ENDED, Seen
 from analyzers.model.window import Window
 from collectors.records import KernelEvent, Placement, ProcessState
 from collectors.records.identity import places
@@ -76,6 +76,7 @@ def _seen(
         state="gone" if gone else last.state, at=last.at, still_seconds=_still(ordered), source=last.source,
         for_seconds=_in_state(ordered),
         killed_for_memory=process in killed or _counted(ordered), ended_well=last.exit_code == 0 and not last.signal,
+        asked_to_end=(last.signal or (last.exit_code or 0) - 128) in ASKED,  # a program that catches one exits with 128 more
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from analyzers.incidents.job_views.job import JobView
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import Instance, Seat, serving
 from analyzers.model.role_look import Stall
-from analyzers.model.role_silence import Seen
+from analyzers.model.role_silence import ASKED, Seen
 from analyzers.model.role_stalls import stalled
 
 LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
@@ -106,7 +106,8 @@ def _seen(view: JobView, instances: Iterable[Seat]) -> dict[Seat, Seen]:
     for seat, number in numbers_of(view, instances).items():
         if (end := view.ended.get(number)) is not None:
             killed = view.processes.killed_for_memory(end)
-            found[seat] = Seen("X", end.at, killed_for_memory=killed, ended_well=end.well)
+            asked = end.killed_by in ASKED
+            found[seat] = Seen("X", end.at, killed_for_memory=killed, ended_well=end.well, asked_to_end=asked)
         elif (held := view.processes.held.get(number)) is not None:
             found[seat] = Seen(held.state, held.until)
     return found

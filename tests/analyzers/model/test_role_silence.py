@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from analyzers.model.role_silence import Seen
@@ -69,6 +70,27 @@ def test_one_that_ended_in_order_without_a_word_is_not_lost() -> None:
     for well, expected in ((True, []), (False, [("role_lost", "rollout", "3")])):
         seen = {("rollout", "3"): Seen(state="X", at=START + 400.0, ended_well=well)}
         assert named(scene(gone), seen) == expected
+
+
+@pytest.mark.parametrize("instances", ["3", "23", "123"])
+def test_instances_that_were_asked_to_end_are_given_up(instances: str) -> None:
+    """Fewer rollouts, ended by SIGTERM without leave: none is lost while others go on, unless one is waited for by name."""
+    seats = [("rollout", name) for name in instances]
+    gone = {seat: {**GENERATES, "until": 400.0, "silent_from": 400.0} for seat in seats}
+    asked = dict.fromkeys(seats, Seen(state="X", at=START + 400.0, asked_to_end=True))
+    killed = dict.fromkeys(seats, Seen(state="X", at=START + 400.0))
+    assert named(scene(gone), asked) == []
+    assert sorted(named(scene(gone), killed)) == [("role_lost", "rollout", name) for name in instances]
+    waits = {("controller", "0"): {"phase": "wait", "waiting_for": "rollout 3"}}
+    assert ("role_lost", "rollout", "3") in named(scene(gone | waits), asked)
+
+
+def test_the_last_of_a_role_and_a_trainer_are_lost_however_they_end() -> None:
+    """No other does their work."""
+    asked = Seen(state="X", at=START + 400.0, asked_to_end=True)
+    for seat in (("reward", "0"), ("trainer", "0")):
+        gone = {seat: {**HEALTHY[seat], "until": 400.0, "silent_from": 400.0}}
+        assert named(scene(gone), {seat: asked}) == [("role_lost", *seat)]
 
 
 def test_many_machines_silent_at_once_are_not_all_lost() -> None:

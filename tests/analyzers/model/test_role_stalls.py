@@ -251,6 +251,22 @@ def test_an_engine_without_a_client_is_lost_with_its_process() -> None:
         assert (found >= 0.75) is (least > 0.5), (answers, seen)
 
 
+def test_the_first_calls_of_an_environment_may_all_take_long() -> None:
+    """Four calls for 300 s after three short ones: its usual is not known. After a hundred they are named, and at last anyhow."""
+    first = {"phase": "tool", "running": 4, "still_from": 300.0}
+    assert named(scene({("environment", "0"): {**first, "steps": 0.01}})) == []
+    assert named(scene({("environment", "0"): {**first, "steps": 1}})) == [("tool_still", "environment", "0")]
+
+
+def test_an_engine_on_other_hardware_is_slow_by_design() -> None:
+    """It is compared with those of its own kind alone; of such it is slow as before."""
+    slow = {**GENERATES, "tokens": 60, "hardware": "l40"}
+    others = {**GENERATES, "hardware": "h100"}
+    assert named(scene(rollouts(others, but=slow))) == []
+    assert named(scene(rollouts(GENERATES, but=slow))) == []
+    assert named(scene(rollouts(others, but={**slow, "hardware": "h100"}))) == [("role_slow", "rollout", "3")]
+
+
 def test_a_slow_engine_is_compared_with_peers_that_do_as_much() -> None:
     """A third of the tokens a request is slow; half a batch that is nearly done is not."""
     slow = rollouts(GENERATES, but={**GENERATES, "tokens": 60})

@@ -67,6 +67,15 @@ def test_a_heartbeat_is_a_reading(client: Client) -> None:
     assert found.last_token_at == pytest.approx(found.at - 31.0, abs=2.0)
 
 
+def test_a_reading_has_the_hardware_that_was_declared(client: Client) -> None:
+    """So that an instance is compared with those of its own kind; it is read again every ten seconds."""
+    epoch = register(client)["epoch"]
+    assert client.put(f"/v1/jobs/{JOB}", json={"node_kinds": {"gpu-7": "h20-a"}}).status_code in (200, 201)
+    client.app.state.service.role_readings.note_missing()
+    register(client, epoch=epoch, weights=8)
+    assert readings(batches(client, 1)[-1])[-1].hardware == "h20-a"
+
+
 def test_a_directory_is_no_node(client: Client) -> None:
     """Its batches make no node of that name, and an agent cannot send in its name."""
     register(client)
