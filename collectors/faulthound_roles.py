@@ -143,11 +143,13 @@ class Membership:
 
     def progress(self, **counts: int) -> None:
         """Say how far it is: ``tokens``, ``steps`` since it started; ``running``, ``waiting`` requests; the ``queue``'s depth."""
+        if unknown := counts.keys() - COUNTS.keys():
+            raise TypeError(f"progress takes {', '.join(COUNTS)}, and no {', '.join(sorted(unknown))}")
         doing = self._doing
         for name, at in (("tokens", "token_at"), ("steps", "step_at")):
             if counts.get(name, doing.counts.get(name)) != doing.counts.get(name):
                 setattr(doing, at, time.monotonic())
-        doing.counts = doing.counts | {name: counts[name] for name in counts.keys() & COUNTS.keys()}
+        doing.counts = doing.counts | counts
 
     def weights(self, version: int) -> None:
         """Say which version of the weights this process has."""
@@ -304,13 +306,11 @@ class Directory:
                     continue
                 pause.take(self._ended, getattr(error, "retry_seconds", None))
                 continue
-            pause, after = _Pause(), self._take(answer, after)
+            pause, after = _Pause(), self._take(answer)
 
-    def _take(self, answer: Mapping[str, Any], after: int) -> int:
+    def _take(self, answer: Mapping[str, Any]) -> int:
         version: int = answer["version"]
         with self._changed:
-            if version < after:  # another database: begin anew, but believe no lower epoch
-                return 0
             for one in answer["items"]:
                 role = Role(**{name: one[name] for name in Role.__dataclass_fields__})
                 key = role.role, role.instance

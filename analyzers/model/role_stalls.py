@@ -21,7 +21,9 @@ MOST_BY_CHANCE = 6  # so few may all come late
 _START = "warm_up"  # one that has finished nothing yet may compile for its first request
 MOST_OF = 0.8  # of the time it was busy
 _BY_THEMSELVES = frozenset({"rollout", "reward", "environment"})  # kinds of which there may be fewer
-LEAST_ENDED = 20  # calls or samples that one has to have finished before a rest is long for it: the first ones may all be
+LEAST_ENDED = (
+    20  # calls or samples that one has to have finished before a rest is long for it: the first ones may all be
+)
 _WITHOUT_HEARTBEAT = frozenset({"switch", "warm_up", "checkpoint", "weight_sync"})
 
 
@@ -156,7 +158,11 @@ class _Search(Look):
         if not training and not self._loaded(one, kind):
             return None
         rule, count = self.rules.of_role(one.role), one.tokens or one.steps
-        known = count is not None and count.moved and (training or count.done >= LEAST_ENDED or rests >= self.bounds.tail_seconds)
+        known = (
+            count is not None
+            and count.moved
+            and (training or count.done >= LEAST_ENDED or rests >= self.bounds.tail_seconds)
+        )
         past = known and count is not None and rests >= max(rule.decided_seconds, PAST * count.longest)
         peers = [other for other in self.waits.of_role(one.role) if other is not one and self.moves(other)]
         if training:
@@ -265,7 +271,9 @@ class _Search(Look):
             return None
         # With requests that wait it does all that it can: others that do more have fewer, and so had it itself.
         peers = (
-            other for other in self.waits.of_role(one.role) if other.piled_since is None and other.hardware == one.hardware
+            other
+            for other in self.waits.of_role(one.role)
+            if other.piled_since is None and other.hardware == one.hardware
         )
         free = [speeds[other.seat] for other in peers if other.seat in speeds]
         before = speed_of(one, 0.0, one.piled_since)

@@ -32,7 +32,7 @@ from analyzers.verdict.build import MOST_SUSPECTS, MOST_UNREAD, coverage_of
 from analyzers.verdict.correlate import Candidate, Correlation
 from analyzers.verdict.explain import MOST_REJECTED
 from analyzers.verdict.witness import Witness
-from collectors.records.identity import name_rank, with_role
+from collectors.records.identity import shown_rank, with_role
 
 _MOST_CHAINS = 6
 _COMMUNICATES = WAITING - {"waiting_device"}  # a line where most ranks stand is taken for that, an idle one too
@@ -74,8 +74,9 @@ def between_roles(decisions: Mapping[str, Correlation]) -> None:
 
 
 def _named(role: str, root: Candidate) -> str:
+    """Name what leads as an instance of its role: in a sentence of another role its rank would be taken for one of that."""
     ranks = sorted(root.ranks)
-    return name_rank(ranks[0], role) if ranks else role or "the job"
+    return f"{role} {shown_rank(ranks[0])}" if ranks and role else role or "a process without a role"
 
 
 def _crashed(root: Candidate) -> bool:

@@ -65,6 +65,10 @@ class Client:
         self._settings, self._clock = settings, clock
         self._token, self._lock = settings.current_token(), threading.Lock()
         self._address = urlsplit(settings.service)
+        port = f":{self._address.port}" if self._address.port else ""
+        self._where = (
+            f"{self._address.scheme}://{self._address.hostname}{port}"  # without what a URL may hold of a login
+        )
         self._trust = _trust(settings)
         self._headers = {"User-Agent": f"faulthound-agent/{agent_version()}", "Accept": "application/json"}
         self._kept = threading.local()  # a thread's open connection
@@ -115,7 +119,8 @@ class Client:
             answer = self._read(response)
         except (HTTPException, OSError, ValueError) as error:
             self._drop(connection)
-            raise Unreachable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise Unreachable(f"{self._where}: {why}") from error
         except BaseException:
             self._drop(connection)
             raise

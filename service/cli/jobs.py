@@ -76,6 +76,8 @@ def show(connection: Connection, job: Job) -> Answer:
     ettr = None if costs is None else costs["ettr"]
 
     def show_all() -> None:
+        from service.reports.job_lines import unseen_roles
+
         _print_job(document, ranks)
         if ettr is not None and ettr["cumulative"] is not None:
             _print_ettr(ettr)
@@ -83,6 +85,7 @@ def show(connection: Connection, job: Job) -> Answer:
             print_progress(progress)
         if roles is not None:
             print_roles(roles)
+            print_lines(unseen_roles(roles["items"], ranks))
 
     return Answer({**document, "ranks": ranks, "progress": progress, "roles": roles, "ettr": ettr}, show_all)
 

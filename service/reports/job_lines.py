@@ -88,5 +88,15 @@ def role_cells(row: Mapping[str, Any], at: float) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def unseen_roles(items: Sequence[Mapping[str, Any]], ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say which roles are registered and no rank of any agent: what their processes do is known by their own word alone."""
+    known = {row["role"] for row in ranks}
+    unseen = sorted({row["role"] for row in items if row["state"] == "serving"} - known)
+    return [
+        f"No agent reports a rank of {role}: start its processes with FAULTHOUND_ROLE={role}, on a node with an agent."
+        for role in (unseen if ranks else ())
+    ]
+
+
 def _lasting(what: str, since: float | None, at: float) -> str:
     return f"{what} for {span(at - since)}" if what and since is not None else what

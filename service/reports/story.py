@@ -305,7 +305,8 @@ def coverage(verdict: Verdict) -> str:
 def of_expected(verdict: Verdict) -> str:
     """Return `` of 8`` or `` of at least 5`` for the ranks of the job; empty where no more are known than were seen."""
     seen = verdict.coverage
-    if seen.ranks_expected is None or (seen.ranks_at_least and seen.ranks_expected <= seen.ranks_seen):
+    least = seen.ranks_seen + seen.ranks_at_least  # of a job that states fewer than are seen nothing is known
+    if seen.ranks_expected is None or seen.ranks_expected < least:
         return ""
     return f" of {'at least ' if seen.ranks_at_least else ''}{seen.ranks_expected:,}"
 
@@ -319,8 +320,11 @@ def rejections(verdict: Verdict) -> tuple[tuple[str, str], ...]:
 
 
 def _rejected(kind: str, ids: tuple[str, ...]) -> str:
+    by_name = kind == "rank" and not all(one[:1].isdigit() for one in ids)  # "rollout 2", or its node
     if len(ids) > 1:
-        return f"{kind}s {listed(ids)}, each"
+        return f"{listed(ids)}, each" if by_name else f"{kind}s {listed(ids)}, each"
+    if by_name and ids[0] != kind:
+        return ids[0]
     several = kind == "rank" and not ids[0].isdigit()  # "3-5" and "3,5" are several
     return called("ranks" if several and ids[0] != kind else kind, ids[0])
 

@@ -142,6 +142,16 @@ def test_what_it_does_is_reported(client: Client) -> None:
     me.leave()
 
 
+def test_a_count_of_another_name_is_refused(client: Client) -> None:
+    """A misspelt one would be missing for ever."""
+    me = roles.join("rollout", "3", service=of(client))
+    with pytest.raises(TypeError, match="requests"):
+        me.progress(requests=3)
+    me.progress(running=3)
+    assert me._doing.counts == {"running": 3}
+    me.leave()
+
+
 def test_the_seconds_between_waits_are_its_work() -> None:
     """They count on while it works, rest while it waits for one or another, and are not said of one that names no wait."""
     doing = roles._Doing()

@@ -57,8 +57,8 @@ def readings(
             phase_since=START + phase_since if said.get("phase") else None, weights=said.get("weights"),
             waiting_for=said.get("waiting_for"), requests_running=running, requests_waiting=said.get("requests_waiting"),
             renewed_at=START + min(after, 1e9 if silent_from is None else silent_from) - 2.0,
-            answers=said.get("answers"), hardware=said.get("hardware"), state=said.get("state", "serving"), lease_seconds=said.get("lease_seconds"),
-            **counted, **waits,
+            answers=said.get("answers"), state=said.get("state", "serving"), lease_seconds=said.get("lease_seconds"),
+            hardware=said.get("hardware"), **counted, **waits,
         )  # fmt: skip
 
 

@@ -106,7 +106,9 @@ def _role(option: Option) -> str:
     if not restart.leaves:
         return named
     onto = list_some([restart.onto.get(node, f"another node than {node}") for node in restart.leaves])
-    missing = f", with {restart.reserve_short} machines too few in reserve for trainers" if restart.reserve_short else ""
+    missing = (
+        f", with {restart.reserve_short} machines too few in reserve for trainers" if restart.reserve_short else ""
+    )
     return f"{named} on {onto}{missing}"
 
 

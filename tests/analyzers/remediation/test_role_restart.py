@@ -223,9 +223,7 @@ def test_the_plan_keeps_a_reserve_for_trainers() -> None:
 
     def moved(role: str, rank: int, node: str, **more: object) -> tuple[dict[str, str], int]:
         facts = replace(FACTS, standbys=("s0",), **more)  # type: ignore[arg-type]
-        (one,) = [
-            one.restart for one in role_options(judged(role, rank, node, "evict"), facts) if one.restart.leaves
-        ]
+        (one,) = [one.restart for one in role_options(judged(role, rank, node, "evict"), facts) if one.restart.leaves]
         return one.onto, one.reserve_short
 
     # One standby and four rollouts: five machines.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -9,8 +11,10 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
+from analyzers.verdict import roles
 from analyzers.verdict.judge import judge
 from collectors.records import Frame, KernelEvent, LogEvent, Record, StackDump, Thread
+from collectors.records.identity import with_role
 from service.packaged_knowledge import load
 from tests.support.role_scenes import JOB, SEATS, START, looks, node_of, pid_of, placements
 
@@ -114,3 +118,11 @@ def test_an_event_of_a_node_is_every_role_s_there(knowledge: Knowledge) -> None:
     assert {one.id for one in verdict.culprits} == {"n0"}
     assert len({one.root for one in verdict.culprits}) == 1
     assert verdict.action.nodes == ("n0",)
+
+
+def test_who_leads_is_named_as_of_its_own_role_in_a_sentence_of_another() -> None:
+    """A reason that another role's suspect is rejected for names a trainer, and no rank of the rollouts."""
+    lead = SimpleNamespace(ranks={2})
+    named = roles._named("trainer", lead)  # type: ignore[arg-type]
+    assert with_role(f"{named} is shown by better evidence", "rollout") == "trainer 2 is shown by better evidence"
+    assert with_role(roles._named("", lead), "rollout") == "a process without a role"  # type: ignore[arg-type]

@@ -264,3 +264,10 @@ def test_a_ca_file_that_is_none_is_reported() -> None:
     """A ca_file that is missing or no certificate is an error at the start that names the file."""
     with pytest.raises(Misconfigured, match=r"/srv/none\.pem"):
         Client(Settings(service="https://127.0.0.1:1", ca_file=Path("/srv/none.pem")), CLOCK)
+
+
+def test_a_service_that_does_not_answer_is_named_by_its_address() -> None:
+    """In the log of an agent that may have been given a wrong one; without what its URL may hold of a login."""
+    client = Client(Settings(service="http://ann:secret@127.0.0.1:1/base", node="gpu-0001"), CLOCK)
+    with pytest.raises(Unreachable, match=r"^http://127\.0\.0\.1:1: ConnectionRefusedError: "):
+        client.call("GET", "/healthz")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.reports.job_lines import sentences
+from service.reports.job_lines import sentences, unseen_roles
 
 UNKNOWN = {"allowed_seconds": None, "p99_seconds": None, "ended_at": None, "slowdown": None, "habits": []}
 
@@ -43,3 +43,16 @@ def test_reports_of_stragglers_are_shown_with_their_node_or_with_what_would_deci
         "The detector names rank 2 as slow in its newest report; more reports.",
     ]
     assert len(ended) == 1
+
+
+def test_a_registered_role_of_which_no_agent_reports_a_rank_is_named_with_what_to_set() -> None:
+    """A controller without FAULTHOUND_ROLE is no rank; without any agent nothing is missing."""
+    items = [
+        {"role": role, "state": state}
+        for role, state in (("controller", "serving"), ("rollout", "serving"), ("tool", "left"))
+    ]
+    (said,) = unseen_roles(items, [{"role": "rollout", "rank": 0}, {"role": None, "rank": 1}])
+    assert said == (
+        "No agent reports a rank of controller: start its processes with FAULTHOUND_ROLE=controller, on a node with an agent."
+    )
+    assert unseen_roles(items, []) == []

@@ -162,6 +162,26 @@ def test_one_reason_rejects_several_in_one_line() -> None:
     )
 
 
+def test_what_is_rejected_by_its_name_is_no_rank() -> None:
+    """An instance of a role, or a node, stands by its name; numbers are ranks."""
+    for ids, said in (
+        (["rollout 2"], "rollout 2"), (["node-a"], "node-a"), (["rollout 2", "reward 0"], "rollout 2 and reward 0, each"),
+        (["3-5"], "ranks 3-5"), (["3"], "rank 3"),
+    ):  # fmt: skip
+        rejected = tuple(document.Rejected(kind="rank", id=one, why="it waits") for one in ids)
+        assert story.rejections(changed(hang(), rejected=rejected)) == ((said, "it waits"),)
+
+
+def test_no_more_ranks_are_seen_than_the_job_has() -> None:
+    """A job that states fewer ranks than are seen, as trainers do of a job with rollouts, states not all."""
+    for expected, at_least, said in (
+        (2, False, "8 ranks seen"), (8, False, "8 of 8 ranks seen"), (9, True, "8 of at least 9 ranks seen"),
+        (8, True, "8 ranks seen"),
+    ):  # fmt: skip
+        seen = document.Coverage(ranks_seen=8, ranks_expected=expected, ranks_at_least=at_least)
+        assert story.coverage(changed(hang(), coverage=seen)) == f"{said}."
+
+
 def test_files_not_read_are_counted_beyond_those_listed() -> None:
     """The first are named with their reason; the number is that of all, though the document lists only some."""
     unread = (*(f"f{n}: empty" for n in range(20)), "80 more")

@@ -10,7 +10,7 @@ from sqlalchemy import func, update
 from collectors.records import RoleState, block, directory_sender, is_directory
 from service.roles import readings as readings_module
 from service.store.log import Stored
-from service.store.models import RoleSlot
+from service.store.models import Job, RoleSlot
 from tests.support.served import Client
 
 JOB = "rl/math"
@@ -70,7 +70,9 @@ def test_a_heartbeat_is_a_reading(client: Client) -> None:
 def test_a_reading_has_the_hardware_that_was_declared(client: Client) -> None:
     """So that an instance is compared with those of its own kind; it is read again every ten seconds."""
     epoch = register(client)["epoch"]
-    assert client.put(f"/v1/jobs/{JOB}", json={"node_kinds": {"gpu-7": "h20-a"}}).status_code in (200, 201)
+    with client.app.state.service.database.transaction() as session:
+        declared = {"node_kinds": {"gpu-7": "h20-a"}}
+        session.merge(Job(name=JOB, first_seen_at=0.0, last_seen_at=0.0, declared=declared, version=1))
     client.app.state.service.role_readings.note_missing()
     register(client, epoch=epoch, weights=8)
     assert readings(batches(client, 1)[-1])[-1].hardware == "h20-a"
