@@ -31,6 +31,8 @@ def weigh_judgement(
     doubted_at, incident = incident.doubted_at or judged.cut.at, replace(incident, doubted_at=None)
     if view is None or weighed == "keep":
         return incident, weighed
+    if incident.claims and incident.claims[-1].named and shows_nothing(claim) and not view.processes.alive:
+        return incident, "keep"  # the job has ended since: that nothing of it stands still is no news of the fault
     moved_at = moved_again_at(view, incident, state.now)
     if moved_at is not None and judged.cut.at > moved_at:
         if incident.published:
@@ -42,6 +44,11 @@ def weigh_judgement(
     if doubted and not _is_witnessed(view, doubted_at, state.now):
         return replace(incident, doubted_at=doubted_at, judge_at=state.now + AGAIN_SECONDS), "keep"
     return incident, weighed
+
+
+def shows_nothing(claim: VersionClaim) -> bool:
+    """Whether a judgement has neither a symptom nor a name."""
+    return claim.symptom == "unknown" and not claim.named
 
 
 def _is_of_data(claim: VersionClaim) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
+import pytest
+from msgspec.structs import replace
+
+from analyzers.incidents import moving_again
 from analyzers.incidents.standing_claim import contest_claims, remember_claim, weigh_claim
 from analyzers.model.incident import Incident, VersionClaim
 
@@ -49,6 +53,27 @@ def test_a_crash_of_nobody_takes_nothing_back_from_the_hang_before_it() -> None:
 
     assert weighed(claim(2), claim(2, "crash", **nobody)) == ["publish", "keep"]
     assert weighed(claim(2), claim(2, **nobody)) == ["publish", "publish"]
+
+
+@pytest.mark.parametrize(
+    ("alive", "symptom", "becomes"),
+    [(False, "unknown", "keep"), (True, "unknown", "publish"), (False, "hang", "publish"), (False, "crash", "keep")],
+)
+def test_after_the_end_of_a_job_no_symptom_takes_nothing_back(alive: bool, symptom: str, becomes: str) -> None:
+    """Nothing of it stands still any more. While it runs, or by a judgement that has a symptom, the names are taken back."""
+    first, nothing = claim(2), claim(2, symptom, named=(), nodes=(), ranks=(), cause="unknown")
+    started = Incident(
+        id="inc-1", kind="hang", job="llama", attempt=1, opened_at=0.0, onset_at=0.0, symptoms=(), after=0
+    )
+    incident = replace(remember_claim(started, first), published=1)
+    view = SimpleNamespace(processes=SimpleNamespace(alive={2} if alive else set()))
+    state = SimpleNamespace(silent={}, jobs={("llama", 1): view}, now=100.0)
+    judged = SimpleNamespace(cut=SimpleNamespace(at=90.0, moved_at=None))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moving_again, "moved_again_at", lambda *_: None)
+        patch.setattr(moving_again, "witnessed_until", lambda *_: 1e9)
+        weighed = moving_again.weigh_judgement(state, incident, judged, nothing)[1]  # type: ignore[arg-type]
+    assert weighed == becomes
 
 
 def test_what_a_process_or_a_device_shows_itself_is_published() -> None:
