@@ -170,7 +170,7 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("gpu_link_errors", by, ("machine",), "probe", "a link between its GPUs corrected very many errors")
     yield FaultClass("machine_check", by, ("machine",), "evict", "an uncorrected hardware error of the host")
     yield FaultClass("kernel_panic", by, ("machine",), "reboot_node", "the kernel panicked")
-    yield FaultClass("disk_error", by, ("machine",), "probe", "a disk or a local file system failed")
+    yield FaultClass("disk_error", by, ("machine", "storage"), "probe", "a disk or a local file system failed")
     yield FaultClass("gpu_uncorrected", by, ("machine",), "reset_gpu", "an uncorrectable hardware error of its GPU")
     yield FaultClass("gpu_needs_reset", by, ("machine",), "reset_gpu", "a GPU asks for a reset")
     yield FaultClass("gpu_reset", by, ("unknown",), "probe", "the driver reset a GPU that did not answer")

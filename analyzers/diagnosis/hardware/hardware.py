@@ -40,7 +40,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     ]
     yield from ports.findings(timely, places, missing)
     alone = not window.live and all(isinstance(record, KernelEvent) for record in window.records)
-    yield from hosts.findings(without_passed(timely, window), places, alone=alone)
+    of_lines = not window.live and all(isinstance(record, KernelEvent | LogEvent) for record in window.records)
+    yield from hosts.findings(without_passed(timely, window), places, alone=alone, of_lines=of_lines)
     if len(timely) < len(events):
         old = coalesce(
             of_kind((event for event in events if not _timely(event, last_sign_at)), "xid", "off_bus", "sxid")

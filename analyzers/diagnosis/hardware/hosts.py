@@ -140,6 +140,8 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
 }
 
 
+_DISK_OF_LINES = _Rule("disk_error", "storage", "node", 0.45, "a local disk, or the file system on it, failed")
+"""Where lines alone were read: what failed is the storage of that node, and no test of its GPUs shows more of it."""
 _IN_DRIVER = _Rule(
     "driver_failed", "platform", "platform", 0.55, "the kernel failed in the code of a driver or of a file system"
 )
@@ -150,10 +152,13 @@ WORN = _Rule(
 )
 
 
-def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = False) -> Iterator[Finding]:
+def findings(
+    events: Sequence[KernelEvent], places: Places, *, alone: bool = False, of_lines: bool = False
+) -> Iterator[Finding]:
     """Yield one finding per class and host; what is blamed on storage, or befell many at once, is one for all together.
 
-    ``alone``: nothing but kernel logs was read, so that no name of a job's process is known.
+    ``alone``: nothing but kernel logs was read, so that no name of a job's process is known. ``of_lines``: nothing but lines of
+    logs was read, and no live agent.
     """
     unreachable = _unreachable(events)
     grouped: dict[tuple[_Rule, str], list[Occurrence]] = defaultdict(list)
@@ -168,8 +173,10 @@ def findings(events: Sequence[KernelEvent], places: Places, *, alone: bool = Fal
         rule = _RESETS if id(occurrence) in together else _rule(occurrence, unreachable, alone=alone)
         if occurrence.event.event in _OF_KERNEL and occurrence.machine in in_driver:
             rule = _IN_DRIVER
+        if rule is not None and rule.fault_class == _DISK_OF_LINES.fault_class and of_lines:
+            rule = _DISK_OF_LINES
         if rule is not None and id(occurrence) not in excused:
-            where = "" if rule.cause == "storage" else occurrence.machine
+            where = "" if rule.kind == "storage" else occurrence.machine
             grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
                 occurrence
             )
