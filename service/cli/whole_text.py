@@ -34,3 +34,22 @@ def whole_text(paths: Sequence[Path], source: str) -> LogEvent | None:
         return None
     text = data.decode("utf-8-sig", errors="replace")
     return LogEvent(source=source, event=WHOLE_TEXT, message=text) if may_report(text) else None
+
+
+def why_nothing(paths: Sequence[Path]) -> str | None:
+    """Return what the one text that was given is, where it shows no failure of a job; None where nothing says so."""
+    from collectors.formats.prose.sound_logs import is_sound, is_table
+    from collectors.formats.prose.test_runs import is_test_run
+
+    if len(paths) != 1 or not paths[0].is_file():
+        return None
+    try:
+        with paths[0].open("rb") as stream:
+            text = stream.read(MOST_BYTES + 1).decode("utf-8-sig", errors="replace")
+    except OSError:
+        return None
+    if is_test_run(text):
+        return "the report of a test run: a test that failed is no job's failure"
+    if len(text) <= MOST_BYTES and is_sound(text):
+        return "the log of a server that serves"
+    return "a table of GPUs that answer" if len(text) <= MOST_BYTES and is_table(text) else None

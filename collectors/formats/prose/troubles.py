@@ -9,6 +9,7 @@ from collectors.formats.prose.accounts import CHANGES, OURS, SENTENCES, is_prose
 from collectors.formats.prose.advice import changed_lines, is_of_tests
 from collectors.formats.prose.lessons import is_lesson
 from collectors.formats.prose.reports import TO_COME
+from collectors.formats.prose.sound_logs import is_of_table, is_sound
 from collectors.formats.prose.test_runs import is_test_run
 from collectors.formats.prose.watch_rules import is_watch_rules
 
@@ -100,14 +101,14 @@ def _reports(text: str) -> bool:
     """
     changed, wishes = changed_lines(text), _WISH.search(text) is not None
     by_us, by_document = (_TROUBLE, _SUPPOSED_OF_OURS), (_FAILURE, _SUPPOSED)
-    is_ours = OURS.search(text) is not None
+    is_ours, sound = OURS.search(text) is not None, is_sound(text)
     for number, line in enumerate(text.splitlines(), 1):
         if number in changed or not _TROUBLE.search(line):
             continue
         if any(each.match(line) for each in (_SETTING, _COMMAND, _OPTION, _MEANING, _ADVICE)):
             continue
         if not is_prose(line):
-            if not is_lesser(line):
+            if not (sound or is_lesser(line) or is_of_table(line)):
                 return True
         elif not wishes and any(
             _is_complaint(said, *(by_us if is_ours or number == 1 else by_document)) for said in SENTENCES.split(line)
