@@ -246,7 +246,7 @@ def _nothing(paths: Sequence[Path], *, read: bool) -> str:
     if read and not any(path.is_file() or any(file.is_file() for file in path.rglob("*")) for path in paths):
         return f"there is no file in {named}: name the folder that holds the job's dumps, stacks and logs"
     if (what := why_nothing(paths)) is not None:
-        return f"nothing in {named} tells of a fault: it is {what}"
+        return f"nothing in {named} shows a fault: it is {what}"
     line = first_unused(paths)
     if line is not None:
         said = f"though it has words of a fault: {shown(line)}; add dumps, stacks or the whole log"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from analyzers.diagnosis.hardware.memory import worn_memory
 from analyzers.diagnosis.hardware.occurrences import Occurrence, coalesce, of_kind
 from analyzers.diagnosis.hardware.pcie import worst_below
 from analyzers.diagnosis.hardware.places import Places
+from analyzers.diagnosis.hardware.process_names import FILE_SERVER, HOST_SERVICE, JOB_LIBRARY, JOB_PROCESS
 from analyzers.model.finding import Cause, Finding, Kind, Suspect, Symptom
 from analyzers.model.window import Window, last_activity_ns
 from collectors.records import KernelEvent, ProcessState, Steps
@@ -19,19 +19,6 @@ EVIDENCE_LIMIT = 8
 STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "cifs", "beegfs", "weka", "9p", "fuse", "zfs"})
 MANY_LINK_ERRORS = 100  # corrected at once; fewer are common on healthy GPUs
 OUTAGE_SECONDS = 60.0  # a file server that answers again sooner stalled no process for long
-_JOB_PROCESS = re.compile(r"python|torchrun|pt_|train|megatron|ray::|vllm|sglang", re.IGNORECASE)
-_HOST_SERVICE = re.compile(
-    r"systemd|\(sd-|.*exporter|cron|sshd|rsyslogd|dbus|polkit|containerd|dockerd|kubelet|kube-|etcd|calico|cilium|coredns|snapd|"
-    r"node_|prometheus|grafana|telegraf|collectd|fluent|filebeat|vector|otel|dcgm|nv-hostengine|nvidia-|slurm|munged|sssd|nscd|"
-    r"nslcd|chronyd|ntpd|auditd|dhclient|NetworkManager|tuned|irqbalance|multipathd|udev|apt|dpkg|logrotate|updatedb|mandb|cups|postfix|clamd|dnf|yum|packagekit|gnome|Xorg|"
-    r"Xwayland|kwin|plasma|chrom|firefox|Web Content|Isolated Web|code|slack",
-    re.IGNORECASE,
-)
-_FILE_SERVER = re.compile(  # processes and kernel threads that serve files to others, or write them back
-    r"nfsd|lockd|gluster|glfs_|ceph-(?:osd|mds)|bstore_|ll_ost|mdt\d|ost_|beegfs-|mmfsd|smbd|txg_sync|z_(?:wr|rd)_|btrfs-|"
-    r"ocfs2|gfs2|dlm_|minio|iscsi|nvmet"
-)
-_JOB_LIBRARY = re.compile(r"libnccl|libcuda|libtorch|libc10|libcudnn|libcublas|libmlx5|libibverbs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +57,13 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
     ("aer", "nonfatal"): _Rule("pcie_nonfatal", "machine", "device", 0.35, "an uncorrected PCIe error"),
     ("gpu_uncorrected", None): _Rule(
         "gpu_uncorrected", "machine", "device", 0.7, "an uncorrectable hardware error of its GPU"
+    ),
+    ("gpu_counted", None): _Rule(
+        "gpu_counted",
+        "machine",
+        "device",
+        0.4,
+        "nvidia-smi counts uncorrected memory errors of its GPU since the driver was loaded",
     ),
     ("gpu_reset", None): _Rule("gpu_reset", "unknown", "device", 0.45, "the driver reset a GPU that did not answer"),
     ("gpu_page_fault", None): _Rule(
@@ -221,7 +215,7 @@ def _reset_together(occurrences: Sequence[Occurrence]) -> set[int]:
 def _rule(occurrence: Occurrence, unreachable: list[Occurrence], *, alone: bool) -> _Rule | None:
     event = occurrence.event
     if event.event in {"oom_kill", "oom_invoked", "segfault"}:
-        killed = alone and event.event != "segfault" and _HOST_SERVICE.match(event.process or "") is None
+        killed = alone and event.event != "segfault" and HOST_SERVICE.match(event.process or "") is None
         return _RULES[event.event, None] if killed or _of_the_job(event) else None
     if event.event == "hung_task":
         if alone and event.device is None and not _waits_for_storage(occurrence, unreachable):
@@ -237,11 +231,11 @@ def _rule(occurrence: Occurrence, unreachable: list[Occurrence], *, alone: bool)
 
 def _of_the_job(event: KernelEvent) -> bool:
     """A host kills and loses daemons every day; what looks like a training process concerns the job."""
-    return bool(_JOB_PROCESS.search(event.process or "") or _JOB_LIBRARY.search(event.device or ""))
+    return bool(JOB_PROCESS.search(event.process or "") or JOB_LIBRARY.search(event.device or ""))
 
 
 def _waits_for_storage(occurrence: Occurrence, unreachable: list[Occurrence]) -> bool:
-    if occurrence.event.device in STORAGE or _FILE_SERVER.match(occurrence.event.process or ""):
+    if occurrence.event.device in STORAGE or FILE_SERVER.match(occurrence.event.process or ""):
         return True
     stuck = occurrence.event.seconds or 0.0
     return occurrence.event.device is None and any(

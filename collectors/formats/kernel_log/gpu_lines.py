@@ -102,6 +102,14 @@ ROWS: tuple[
         r"(?:NVIDIA|Advanced Micro Devices|AMD).{0,200}\(rev ff\)",
         of_gpu("gpu_lost"),
     ),
+    *(  # nvidia-smi's table: a GPU's first row, and what the driver has counted since it was loaded
+        (
+            (word,),
+            r"\| {1,3}\d{1,3} {2}\S.{4,60}?\| {1,4}" + PCI + r" {1,2}(?:On|Off) \| {1,24}[1-9]\d{0,8} {1,4}\|\s*$",
+            of_gpu("gpu_counted"),
+        )
+        for word in (" Off |", " On |")
+    ),
     (("rror during GPU init",), r"amdgpu " + PCI + r": .{0,20}Fatal error during GPU init", of_gpu("gpu_lost")),
     (("lost from bus",), r"amdgpu " + PCI + r": .{0,20}device lost from bus", of_gpu("gpu_lost")),
     (  # drivers/pci/pci.c: the device answers no read of its configuration

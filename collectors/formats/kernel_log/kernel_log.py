@@ -84,6 +84,7 @@ _BARE = (
     "XID ",
     "pcieport 0",
     "amdgpu 0",
+    "|  ",  # nvidia-smi's table
     "xe 0",
     "i915 0",
     "nvidia: probe of ",

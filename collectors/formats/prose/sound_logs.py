@@ -17,15 +17,20 @@ _SERVES = re.compile(
     r"\bConnected\b.{0,40}text_generation_router|Deployed app '|init engine \(profile, create kv cache"
 )
 _TROUBLE = re.compile(
-    r"(?i)\b\w*(?:error|exception)s?\b(?!s?[=\"']|[_ ](?:rate|count)| ?[:=] ?0\b)|traceback|\bfail(?:s|ed|ure|ing)?\b|fatal|\babort|"
-    r"crash|\bkill(?:ed|ing)\b|\bterminat|time[ds]? ?out\b(?![=\"':_])|\bh[au]ngs?\b|\bstuck\b|dead ?lock|\bdie[sd]\b|\bdead\b|\boom\b|"
-    r"out of memory|\bleak|refused|denied|unreach|unavailable|corrupt|\bnan\b|cannot|can't|unable|unexpected|mismatch|not found|invalid|"
-    r"\bSIG[A-Z]{3,4}\b|core dump|\bXid\b|unhealthy|\blost\b|exceed|insufficient|preempt(?!ion[_ ]mode)|\bslow|retr(?:y|ies|ying)\b|"
+    r"(?i)\b\w*(?:error|exception)s?\b(?!s?[=\"']|[_ ](?:rate|count)| ?[:=] ?0\b)|traceback|"
+    r"\bfail(?:s|ed|ure|ing)?\b|fatal|\babort|"
+    r"crash|\bkill(?:ed|ing)\b|\bterminat|time[ds]? ?out\b(?![=\"':_])|\bh[au]ngs?\b|\bstuck\b|dead ?lock|"
+    r"\bdie[sd]\b|\bdead\b|\boom\b|"
+    r"out of memory|\bleak|refused|denied|unreach|unavailable|corrupt|\bnan\b|cannot|can't|unable|"
+    r"unexpected|mismatch|not found|invalid|"
+    r"\bSIG[A-Z]{3,4}\b|core dump|\bXid\b|unhealthy|\blost\b|exceed|insufficient|preempt(?!ion[_ ]mode)|"
+    r"\bslow|retr(?:y|ies|ying)\b|"
     r"\" [45]\d\d\b|shutting down|shutdown|disconnect"
 )
 _TABLE = re.compile(
     r"\s{0,8}(?:[|+][-=+|]{10,}$|\| NVIDIA-SMI \d|\| {1,3}(?:GPU|Fan|Processes|No running processes found|\d{1,3})\b.{10,120}\|$|"
-    r"\|\s{0,4}(?:N/A|\d{1,3}%)\s{1,6}\d{1,3}C\b.{10,120}\|$|\|[ |]{30,}(?:MIG M\.|Disabled|Enabled|N/A|ID) {0,50}[A-Za-z ]{0,40}\|$)"
+    r"\|\s{0,4}(?:N/A|\d{1,3}%)\s{1,6}\d{1,3}C\b.{10,120}\|$|"
+    r"\|[ |]{30,}(?:MIG M\.|Disabled|Enabled|N/A|ID) {0,50}[A-Za-z ]{0,40}\|$)"
 )
 _UNWELL = re.compile(r"ERR!|Unknown Error|GPU is lost|Unable to d|Requires reset", re.IGNORECASE)
 

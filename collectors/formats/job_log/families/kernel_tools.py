@@ -31,14 +31,14 @@ _EXCEPTIONS = (  # cuda-gdb's
     "Device Illegal Address", "Lane User Stack Overflow",
 )  # fmt: skip
 _TEXTS = (
-    r"(?:an illegal memory access was encountered|unspecified launch failure|misaligned address|an illegal instruction was encountered)"
+    r"(?:an illegal memory access was encountered|unspecified launch failure|misaligned address|"
+    r"an illegal instruction was encountered)"
 )
 _MACROS = (
     ("GPUassert: ", rf"^\W{{0,4}}GPUassert: (?P<message>{_TEXTS}(?: \S{{1,160}})?(?: \d{{1,6}})?)"),
     (
         "CUDA error at ",
-        r"^\W{0,4}(?P<message>CUDA error at \S{1,160}:\d{1,6} code=\d{1,3}\("
-        r"cudaError(?:IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction)\).{0,80})",
+        r"^\W{0,4}(?P<message>CUDA error at \S{1,160}:\d{1,6} code=\d{1,3}\(cudaError(?:IllegalA|LaunchF|Misal|IllegalI)\w{4,20}\).{0,80})",
     ),
     (
         "uda error in file '",
@@ -47,7 +47,11 @@ _MACROS = (
     ("CUDA Runtime Error: ", rf"^\W{{0,4}}CUDA Runtime Error: (?P<message>{_TEXTS})"),
     *(  # TensorFlow's wait for what its kernels do
         (word, rf"\]? {word}(?P<message>CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|MISALIGNED_ADDRESS)\b.{{0,80}})")
-        for word in ("failed to query event: ", "failed to synchronize the stop event: ", "could not synchronize on CUDA context: ")
+        for word in (
+            "failed to query event: ",
+            "failed to synchronize the stop event: ",
+            "could not synchronize on CUDA context: ",
+        )
     ),
     *(  # the second line of what a macro prints: the error and the call
         (word, rf"^\W{{0,4}}(?P<message>{_TEXTS} (?:cu|cuda|hip)[A-Z]\w{{2,40}}\()")
