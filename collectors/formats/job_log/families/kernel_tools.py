@@ -34,11 +34,12 @@ _TEXTS = (
     r"(?:an illegal memory access was encountered|unspecified launch failure|misaligned address|"
     r"an illegal instruction was encountered)"
 )
+_NAMES = r"(?:IllegalAddress|LaunchFailure|MisalignedAddress|IllegalInstruction)"
 _MACROS = (
     ("GPUassert: ", rf"^\W{{0,4}}GPUassert: (?P<message>{_TEXTS}(?: \S{{1,160}})?(?: \d{{1,6}})?)"),
     (
         "CUDA error at ",
-        r"^\W{0,4}(?P<message>CUDA error at \S{1,160}:\d{1,6} code=\d{1,3}\(cudaError(?:IllegalA|LaunchF|Misal|IllegalI)\w{4,20}\).{0,80})",
+        rf"^\W{{0,4}}(?P<message>CUDA error at \S{{1,160}}:\d{{1,6}} code=\d{{1,3}}\(cudaError{_NAMES}\).{{0,80}})",
     ),
     (
         "uda error in file '",
