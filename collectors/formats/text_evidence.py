@@ -22,7 +22,7 @@ from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
 from collectors.formats.markup import Margin, is_literal, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import SmiLines
-from collectors.formats.prose import accounts, test_runs, titles
+from collectors.formats.prose import accounts, test_runs, titles, watch_rules
 from collectors.formats.prose.advice import changed_lines
 from collectors.formats.prose.reports import reported
 from collectors.formats.stacks import stack_lines
@@ -62,6 +62,9 @@ def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     if reader.example.is_test_run:
         yield Unread(source=input.source, reason=test_runs.WHY)
         yield from (record for record in reader.records() if isinstance(record, KernelEvent))
+        return
+    if reader.example.is_task:
+        yield Unread(source=input.source, reason=watch_rules.WHY)
         return
     for record in reader.records():
         if isinstance(record, SHOWS):

@@ -9,7 +9,7 @@ from collectors.formats.job_log.statements import STATED
 from collectors.formats.prose.advice import is_advice, is_of_tests, is_reported
 from collectors.formats.prose.lessons import is_lesson
 from collectors.formats.prose.test_runs import is_test_run
-from collectors.formats.prose.watch_rules import is_watch_rules
+from collectors.formats.prose.watch_rules import is_task, is_watch_rules
 from collectors.records import LogEvent, Record, StragglerReports
 
 _BARE_EVENTS = frozenset({"cuda_error", "oom", "oom_kill", "fatal_python", "traceback", STATED})
@@ -33,6 +33,11 @@ class ExampleText:
     def is_test_run(self) -> bool:
         """Whether it is the report of a test run."""
         return is_test_run(self._text)
+
+    @cached_property
+    def is_task(self) -> bool:
+        """Whether it asks that a program find what it quotes."""
+        return is_task(self._text)
 
     @cached_property
     def advises(self) -> bool:

@@ -40,6 +40,7 @@ def why_nothing(paths: Sequence[Path]) -> str | None:
     """Return what the one text that was given is, where it shows no failure of a job; None where nothing says so."""
     from collectors.formats.prose.sound_logs import is_sound, is_table
     from collectors.formats.prose.test_runs import is_test_run
+    from collectors.formats.prose.watch_rules import WHY, is_task
 
     if len(paths) != 1 or not paths[0].is_file():
         return None
@@ -50,6 +51,8 @@ def why_nothing(paths: Sequence[Path]) -> str | None:
         return None
     if is_test_run(text):
         return "the report of a test run: a test that failed is no job's failure"
+    if is_task(text):
+        return WHY
     if len(text) <= MOST_BYTES and is_sound(text):
         return "the log of a server that serves"
     return "a table of GPUs that answer" if len(text) <= MOST_BYTES and is_table(text) else None

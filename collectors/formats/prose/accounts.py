@@ -64,6 +64,14 @@ CHANGES = re.compile(
     r"|\A\W{0,6}(?:\w+ )?(?:adds?|fix(?:es|ed)?|implements?|introduces?|improves?|refactors?|removes?|updates?|supports?) \w"
     r"|^\W{0,6}(?:NOTICE|FAQ|Changelog|Release notes)\b|\b(?:what would you like|this (?:pr|pull request|patch|commit) )"
 )
+_FORM = re.compile(
+    r"(?im)^\W{0,6}(?:describe the (?:bug|issue)|bug description|your current environment|what happened(?: \+ what you expected to happen)?|"
+    r"(?:steps )?to reproduce|how to reproduce|steps|reproduction|(?:actual|observed|current) behaviou?r|error (?:message|log)s?)\W{0,4}$"
+)
+_OF_FORMS = re.compile(
+    r"(?i)^\W{0,6}(?:# )?(?:description|proposed (?:solution|change)|solution|tests|checklist|NOTICE|Release notes)\W{0,4}$"
+)
+"""Headings of a tracker's form for bugs, and those that it shares with the description of a change."""
 _SOLVED = re.compile(
     r"(?i)\b(?:turn(?:s|ed) out|figured (?:it |this )?out|the (?:root )?(?:cause|reason|problem|issue|culprit) (?:was|is)|"
     r"root cause|caused by|due to|(?:was|is) because|(?:solved|fixed|resolved) (?:it |this )?by|after (?:replacing|swapping)|"
@@ -100,6 +108,12 @@ class Stated:
     name: str
 
 
+def is_change(text: str) -> bool:
+    """Whether a text describes a change to a program; the form in which a bug is reported has some of the same headings."""
+    found = (each[0].strip() for each in CHANGES.finditer(text))
+    return any(not _OF_FORMS.match(said) for said in found) if _FORM.search(text) else CHANGES.search(text) is not None
+
+
 def events(input: Input) -> Iterator[LogEvent]:
     """Yield what the sentences of a text report, an event for each error that they name."""
     seen: set[str] = set()
@@ -125,7 +139,7 @@ def statements_in(head: str) -> list[Stated]:
     """Return what a text reports: by what it turned out to be, else by its title, its sentences, or the answers of others."""
     if (is_advice(head) and not OURS.search(head)) or is_lesson(head):
         return []
-    if is_of_tests(head) or CHANGES.search(head) or ASKS.search(head):
+    if is_of_tests(head) or is_change(head) or ASKS.search(head):
         return []
     title, sentences, answers = _parts(head)
     solved = [(number, said) for number, said in (*sentences, *answers) if _SOLVED.search(said)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from collectors.formats.job_log.statements import is_lesser
-from collectors.formats.prose.accounts import CHANGES, OURS, SENTENCES, is_prose
+from collectors.formats.prose.accounts import OURS, SENTENCES, is_change, is_prose
 from collectors.formats.prose.advice import changed_lines, is_of_tests
 from collectors.formats.prose.lessons import is_lesson
 from collectors.formats.prose.reports import TO_COME
-from collectors.formats.prose.sound_logs import is_of_table, is_sound
+from collectors.formats.prose.sound_logs import is_everyday, is_of_table, is_sound
 from collectors.formats.prose.test_runs import is_test_run
-from collectors.formats.prose.watch_rules import is_watch_rules
+from collectors.formats.prose.watch_rules import is_task, is_watch_rules
 
 SOURCE_SHARE = 0.5  # of the lines that are not empty
 _SOURCE = re.compile(
@@ -20,7 +20,7 @@ _SOURCE = re.compile(
     r"|export \w+=|echo )"
 )
 _TROUBLE = re.compile(
-    r"(?i)fail|error|exception|fault|crash|\bh[au]ng|stuck|freez|frozen|lock(?:s|ed|up)?\b|kill(?:s|ed|ing)|abort|\bdead|"
+    r"(?i)fail|error|exception|(?<!de)fault|crash|\bh[au]ng|stuck|freez|frozen|(?<!b)lock(?:s|ed|up)?\b|blocked|kill(?:s|ed|ing)|abort|\bdead|"
     r"\bdie[sd]?\b|broke|cannot|can'?t\b|can not|unable|couldn'?t\b|"
     r"(?:does|do|did|is|are|was|were|has|have|wo)n[o']?t (?:\w+ )?(?:be |been |being )?"
     r"(?:work|start|run|connect|respond|match|load|show|find|found|see|detect|finish|recogni|available|progress|converge|reach|"
@@ -30,7 +30,7 @@ _TROUBLE = re.compile(
     r"delay|latency|regress|increas|drop|\blow(?:er)?\b|timed? ?out|lost|los(?:es|ing)\b|\bmiss(?:es|ed|ing)?\b|"
     r"\bsig[a-z]{3,4}\b|full\b|denied|refused|reject|exceed|insufficient|\boom|memory|corrupt|mismatch|wrong|incorrect|problem|"
     r"issue|bug\b|invalid|unhealthy|unreach|\bdown\b|nans?\b|\bstop|conflict|imbalanc|stale|pressure|evict|reboot|preempt|"
-    r"disabled|trouble|NCCL WARN|vendor err|duplicate|100 ?%|bottleneck|错|失败|卡|慢|异常|不足|死|无法|不能|问题|溢出|"
+    r"disabled|trouble|NCCL WARN|vendor err|duplicate|100 ?%(?!\s?[|\[]| Completed)|bottleneck|错|失败|卡|慢|异常|不足|死|无法|不能|问题|溢出|"
     r"hängt|bricht|abgebr|abgest|\bvoll\b|fehler|ausgefallen|defekt|unterbrochen|langsam|verweigert"
 )
 _FAILURE = re.compile(
@@ -90,8 +90,8 @@ _ADVICE = re.compile(
 
 def may_report(text: str) -> bool:
     """Whether a line of a text may report a failure, and the text does not mostly consist of source or describe a change."""
-    of_no_job = (is_of_tests, is_test_run, is_watch_rules, is_lesson, _is_source)
-    return _reports(text) and not (CHANGES.search(text) or any(each(text) for each in of_no_job))
+    of_no_job = (is_of_tests, is_test_run, is_watch_rules, is_task, is_lesson, _is_source)
+    return _reports(text) and not (is_change(text) or any(each(text) for each in of_no_job))
 
 
 def _reports(text: str) -> bool:
@@ -106,6 +106,8 @@ def _reports(text: str) -> bool:
         if number in changed or not _TROUBLE.search(line):
             continue
         if any(each.match(line) for each in (_SETTING, _COMMAND, _OPTION, _MEANING, _ADVICE)):
+            continue
+        if is_everyday(line) and not OURS.search(line):
             continue
         if not is_prose(line):
             if not (sound or is_lesser(line) or is_of_table(line)):
