@@ -65,8 +65,9 @@ CHANGES = re.compile(
     r"|^\W{0,6}(?:NOTICE|FAQ|Changelog|Release notes)\b|\b(?:what would you like|this (?:pr|pull request|patch|commit) )"
 )
 _FORM = re.compile(
-    r"(?im)^\W{0,6}(?:describe the (?:bug|issue)|bug description|your current environment|what happened(?: \+ what you expected to happen)?|"
-    r"(?:steps )?to reproduce|how to reproduce|steps|reproduction|(?:actual|observed|current) behaviou?r|error (?:message|log)s?)\W{0,4}$"
+    r"(?im)^\W{0,6}(?:describe the (?:bug|issue)|bug description|your current environment|"
+    r"what happened(?: \+ what you expected to happen)?|(?:steps )?to reproduce|how to reproduce|reproduction|"
+    r"(?:actual|observed|current) behaviou?r|error (?:message|log)s?)\W{0,4}$"
 )
 _OF_FORMS = re.compile(
     r"(?i)^\W{0,6}(?:# )?(?:description|proposed (?:solution|change)|solution|tests|checklist|NOTICE|Release notes)\W{0,4}$"

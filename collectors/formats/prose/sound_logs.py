@@ -34,20 +34,25 @@ _TABLE = re.compile(
 )
 _EVERYDAY = re.compile(
     # NCCL and torch
-    r"NCCL INFO (?:NET|TUNER|PROFILER|ENV)/Plugin: |NCCL INFO (?:NCCL_\w+ set|NET/IB : No device found|Failed to open libibverbs)|"
-    r"Setting OMP_NUM_THREADS environment variable|The (?:client|server) socket (?:cannot be initialized|has failed to listen) .{0,80}"
-    r"(?:errno: 97|Address family not supported)|using GPU \d+ (?:as device used by|to perform barrier)|"
-    r"destroy_process_group\(\) was not called|find_unused_parameters=True was specified|Grad strides do not match bucket view|"
+    r"NCCL INFO (?:NET|TUNER|PROFILER|ENV)/Plugin: |"
+    r"NCCL INFO (?:NCCL_\w+ set|NET/IB : No device found|Failed to open libibverbs)|"
+    r"Setting OMP_NUM_THREADS environment variable|"
+    r"The (?:client|server) socket (?:cannot be initialized|has failed to listen) .{0,80}"
+    r"(?:errno: 97|Address family not supported)|"
+    r"using GPU \d+ (?:as device used by|to perform barrier)|destroy_process_group\(\) was not called|"
+    r"find_unused_parameters=True was specified|Grad strides do not match bucket view|"
     r"barrier\(\): using the device|Detected kernel version .{0,30}below the recommended minimum|"
     # TensorFlow and XLA
     r"Unable to register cu\w{3,4} factory|computation placer already registered|Could not find (?:TensorRT|cuda drivers)|"
     r"NUMA node read from SysFS had negative value|To enable the following instructions|cpu_feature_guard|"
     # DeepSpeed
-    r"Unable to find hostfile|async_io requires the dev libaio|async_io: please install|sparse_attn (?:is not compatible|requires)|"
+    r"Unable to find hostfile|async_io requires the dev libaio|async_io: please install|"
+    r"sparse_attn (?:is not compatible|requires)|"
     r"Please specify the CUTLASS repo|Attempted loss scale: |please install triton==|using untested triton version|"
     # transformers, tokenizers, datasets
     r"were not initialized from the model checkpoint|were not used when initializing|You should probably TRAIN this model|"
-    r"Special tokens have been added in the vocabulary|`use_cache=True` is incompatible with|Disabling parallelism to avoid deadlocks|"
+    r"Special tokens have been added in the vocabulary|`use_cache=True` is incompatible with|"
+    r"Disabling parallelism to avoid deadlocks|"
     r"sequence length is longer than the specified maximum|Could not estimate the number of tokens|attention mask is not set|"
     r"(?:Future|Deprecation|PendingDeprecation)Warning: |This IS (?:NOT )?expected if you are initializing"
 )

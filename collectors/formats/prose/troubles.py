@@ -20,7 +20,8 @@ _SOURCE = re.compile(
     r"|export \w+=|echo )"
 )
 _TROUBLE = re.compile(
-    r"(?i)fail|error|exception|(?<!de)fault|crash|\bh[au]ng|stuck|freez|frozen|(?<!b)lock(?:s|ed|up)?\b|blocked|kill(?:s|ed|ing)|abort|\bdead|"
+    r"(?i)fail|error|exception|(?<!de)fault|crash|\bh[au]ng|stuck|freez|frozen|(?<!b)lock(?:s|ed|up)?\b|blocked|"
+    r"kill(?:s|ed|ing)|abort|\bdead|"
     r"\bdie[sd]?\b|broke|cannot|can'?t\b|can not|unable|couldn'?t\b|"
     r"(?:does|do|did|is|are|was|were|has|have|wo)n[o']?t (?:\w+ )?(?:be |been |being )?"
     r"(?:work|start|run|connect|respond|match|load|show|find|found|see|detect|finish|recogni|available|progress|converge|reach|"
@@ -30,7 +31,8 @@ _TROUBLE = re.compile(
     r"delay|latency|regress|increas|drop|\blow(?:er)?\b|timed? ?out|lost|los(?:es|ing)\b|\bmiss(?:es|ed|ing)?\b|"
     r"\bsig[a-z]{3,4}\b|full\b|denied|refused|reject|exceed|insufficient|\boom|memory|corrupt|mismatch|wrong|incorrect|problem|"
     r"issue|bug\b|invalid|unhealthy|unreach|\bdown\b|nans?\b|\bstop|conflict|imbalanc|stale|pressure|evict|reboot|preempt|"
-    r"disabled|trouble|NCCL WARN|vendor err|duplicate|100 ?%(?!\s?[|\[]| Completed)|bottleneck|错|失败|卡|慢|异常|不足|死|无法|不能|问题|溢出|"
+    r"disabled|trouble|NCCL WARN|vendor err|duplicate|100 ?%(?!\s?[|\[]| Completed)|bottleneck|"
+    r"错|失败|卡|慢|异常|不足|死|无法|不能|问题|溢出|"
     r"hängt|bricht|abgebr|abgest|\bvoll\b|fehler|ausgefallen|defekt|unterbrochen|langsam|verweigert"
 )
 _FAILURE = re.compile(

@@ -12,8 +12,8 @@ W0814 10:00:01.217000 1197897 torch/distributed/run.py:774] Setting OMP_NUM_THRE
 node1:8812:8812 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.
 node1:8812:8812 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.
 Loading checkpoint shards: 100%|##########| 4/4 [00:05<00:00,  1.31s/it]
-[W socket.cpp:601] [c10d] The client socket cannot be initialized to connect to [node1]:29500 (errno: 97 - Address family not supported by protocol).
-[2026-08-14 10:00:20,412] [WARNING] [runner.py:202:fetch_hostfile] Unable to find hostfile, will proceed with local resources only.
+[W socket.cpp:601] [c10d] The client socket cannot be initialized to connect to [n1]:29500 (errno: 97).
+[2026-08-14 10:00:20,412] [WARNING] [runner.py:202:fetch_hostfile] Unable to find hostfile, local resources only.
 Some weights of Encoder were not initialized from the model checkpoint at m and are newly initialized: ['classifier.bias']
 """
 FORM = """\
