@@ -50,7 +50,7 @@ def test_ports_of_many_nodes_flapping_at_once_are_the_switch() -> None:
             "reboot_node",
         ),
         (["Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB"], "oom_kill", "code", "none"),
-        (["nvme nvme0: I/O 258 QID 4 timeout, aborting"], "disk_error", "machine", "probe"),
+        (["nvme nvme0: I/O 258 QID 4 timeout, aborting"], "disk_error", "storage", "probe"),
         (["{1}[Hardware Error]: event severity: fatal"], "machine_check", "machine", "evict"),
         (["Kernel panic - not syncing: Fatal exception"], "kernel_panic", "machine", "reboot_node"),
         (["nfs: server fs01 not responding, still trying"], "storage_unreachable", "storage", "none"),
