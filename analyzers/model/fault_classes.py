@@ -183,6 +183,10 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("gpu_lost", by, ("machine",), "reboot_node", "the driver lost a GPU, or could not start it")
     yield FaultClass("pcie_fatal", by, ("machine",), "reboot_node", "a fatal PCIe error")
     yield FaultClass("pcie_nonfatal", by, ("machine",), "probe", "an uncorrected PCIe error")
+
+
+def _hosts() -> Iterator[FaultClass]:
+    by = ("hardware",)
     yield FaultClass("hung_task", by, ("machine",), "probe", "a process was blocked in the kernel")
     yield FaultClass("hung_task_storage", by, ("storage",), "none", "a process was blocked in a file system")
     yield FaultClass("storage_unreachable", by, ("storage",), "none", "a file server stopped answering")
@@ -280,8 +284,8 @@ def _weighing() -> Iterator[FaultClass]:
 
 
 FAULT_CLASSES: tuple[FaultClass, ...] = (
-    *_hang(), *_processes_and_stacks(), *_network(), *_roles(), *crash_classes.rows(), *_hardware(), *gray_classes.rows(),
-    *_slow(), *_numbers(), *_weighing(),
+    *_hang(), *_processes_and_stacks(), *_network(), *_roles(), *crash_classes.rows(), *_hardware(), *_hosts(),
+    *gray_classes.rows(), *_slow(), *_numbers(), *_weighing(),
 )  # fmt: skip
 _EXACT = {row.name: row for row in FAULT_CLASSES if "*" not in row.name}
 _PREFIXES = sorted((row for row in FAULT_CLASSES if "*" in row.name), key=lambda row: -len(row.name))
