@@ -71,7 +71,10 @@ def choose_action(
         return Action(kind="none", why=row.advice)
     kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))
     role, instance = culprits[0].seat if kind == "restart_role" else (None, None)
-    ranks = culprits[0].ranks if kind == "probe" else ()
+    alike = (
+        entry for root, entry in _paired(culprits, roots) if root.finding.fault_class == roots[0].finding.fault_class
+    )
+    ranks = tuple(sorted({rank for one in alike for rank in one.ranks})) if kind == "probe" else ()
     placed = (topology.nodes[rank] for rank in ranks if "own_code" in row.traits and rank in topology.nodes)
     nodes = tuple(dict.fromkeys(placed))
     return Action(kind=kind, nodes=nodes, ranks=ranks, role=role, instance=instance, why=why)

@@ -127,3 +127,11 @@ def test_a_loader_that_waits_for_a_file_system_has_no_machine_evicted(looks: int
     found = verdict(Hang(stands=LOADER, state="D", channel="nfs_wait_bit_killable").records(), looks)
 
     assert (named(found), found.action.kind) == ([2], "probe")
+
+
+def test_the_nodes_of_all_ranks_in_their_loaders_are_tested() -> None:
+    """Two ranks read without end, the others wait for both."""
+    found = verdict(Hang(culprits=(1, 2), stands=LOADER, ranks=8).records())
+
+    assert (found.cause, named(found)) == ("data", [1, 2])
+    assert (found.action.kind, found.action.nodes, found.action.ranks) == ("probe", ("gpu-1", "gpu-2"), (1, 2))
