@@ -109,7 +109,7 @@ def _check_service(settings: Settings, clock: Clock, problems: Problems) -> None
         # An empty body is no batch: the service refuses the body where it accepts the token, and else the token.
         token = client.call("POST", "/v1/records", body=b"", headers=headers, seconds=CALL_SECONDS)
     except Unreachable as error:
-        problems.add(CRITICAL, f"{settings.service} cannot be reached ({error})")
+        problems.add(CRITICAL, f"the service cannot be reached: {error}")
         return
     finally:
         client.close()

@@ -223,7 +223,7 @@ def test_check_of_a_node_without_agent(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout.startswith("CRITICAL: gpu-0001: ")
     assert done.stdout.count("\n") == 1
-    for words in ("no agent runs on", "which does not exist: start", "http://127.0.0.1:9 cannot be reached"):
+    for words in ("no agent runs on", "which does not exist: start", "the service cannot be reached: http://127.0.0.1:9: "):
         assert words in done.stdout
     assert status.returncode == 1
     assert "start one, or give --state" in status.stderr
@@ -253,7 +253,7 @@ def test_check_of_a_service_that_hangs(tmp_path: Path) -> None:
 
     assert in_time(time.monotonic() - began_at, 5)
     assert done.returncode == 2
-    assert f"{url} cannot be reached (TimeoutError" in done.stdout
+    assert f"the service cannot be reached: {url}: TimeoutError" in done.stdout
 
 
 def test_wrong_settings_are_unknown_to_nagios(tmp_path: Path) -> None:
