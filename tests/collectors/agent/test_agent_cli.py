@@ -223,7 +223,11 @@ def test_check_of_a_node_without_agent(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout.startswith("CRITICAL: gpu-0001: ")
     assert done.stdout.count("\n") == 1
-    for words in ("no agent runs on", "which does not exist: start", "the service cannot be reached: http://127.0.0.1:9: "):
+    for words in (
+        "no agent runs on",
+        "which does not exist: start",
+        "the service cannot be reached: http://127.0.0.1:9: ",
+    ):
         assert words in done.stdout
     assert status.returncode == 1
     assert "start one, or give --state" in status.stderr
