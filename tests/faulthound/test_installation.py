@@ -106,7 +106,7 @@ def test_the_first_command_prepares_the_second(tree: Path, tmp_path: Path) -> No
     print(f"make run: {took_seconds:.1f} s")
 
     assert done.returncode == 0, done.stderr
-    assert "Node gpu-0001 (rank 3) hangs the job" in done.stdout
+    assert "Rank 3 (node gpu-0001) hangs the job" in done.stdout
     assert in_time(took_seconds, FIRST_SECONDS)
     # The port is no number of this machine's: it is refused by the settings, which only an installed service reads.
     serve = ran(checkout / ".venv/bin/faulthound", "serve", cwd=checkout, FAULTHOUND_PORT="none")

@@ -17,6 +17,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.frames import FrameRules
+from analyzers.model.processes import rows_by_rank
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import SOFT, Standing, grouped, moved_on, standings, stepped_on
 from analyzers.model.topology import ProcessGroup, Topology
@@ -45,6 +46,7 @@ _WORDS = {
     "compute": "in its own code",
     "sleeping": "asleep in its own code",
     "exception": "handling an exception",
+    "stopped": "stopped",
     "exiting": "shutting down",
 }
 
@@ -61,6 +63,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         return
     waiting = [one for one in found.values() if one.waiting]
     outside = [_apart_from(one, waiting) for one in found.values() if not one.waiting and one.duty not in SOFT]
+    outside = _with_stopped(outside, window.once(rows_by_rank, topology))
     yield from network_waits(found, window, topology, rules)
     if not waiting and not _have_all_ended(found, window):
         yield from _same_everywhere(found)
@@ -70,6 +73,12 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     elif waiting and not outside and len(waiting) == len(found):
         yield from _apart(found, topology, rules)
         yield from _unseen(found, topology)
+
+
+def _with_stopped(outside: Sequence[Standing], rows: Mapping[int, Sequence[ProcessState]]) -> list[Standing]:
+    """Take a stopped process for that, wherever it was: what it did when it was stopped is no reason."""
+    stopped = {rank for rank, found in rows.items() if found[-1].state == "T"}
+    return [replace(one, duty="stopped", reasons=()) if one.rank in stopped else one for one in outside]
 
 
 def _have_all_ended(found: Mapping[int, Standing], window: Window) -> bool:

@@ -135,3 +135,10 @@ def test_the_nodes_of_all_ranks_in_their_loaders_are_tested() -> None:
 
     assert (found.cause, named(found)) == ("data", [1, 2])
     assert (found.action.kind, found.action.nodes, found.action.ranks) == ("probe", ("gpu-1", "gpu-2"), (1, 2))
+
+
+def test_one_reading_of_a_stopped_process_is_enough_to_look_past_its_loader() -> None:
+    """The table was read once since: the stack says where it was stopped, and nothing of why."""
+    found = verdict(Hang(stands=LOADER, state="T", states_at=(60.0,)).records())
+
+    assert (found.cause, found.action.kind, found.action.nodes) == ("machine", "evict", ("gpu-2",))
