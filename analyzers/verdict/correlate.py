@@ -216,13 +216,20 @@ def confirm(decision: Correlation, new: Candidate, topology: Topology) -> bool:
 
 def _same_root(old: Candidate, new: Candidate, topology: Topology) -> bool:
     """Two families are about the same root when they share a rank, or a machine and a device on it."""
-    if new.finding.family in old.families:
+    if new.finding.family in old.families or _both_may_be(old, new, topology):
         return False
     if old.ranks & new.ranks:
         return True
     if "machine" not in (old.finding.cause, new.finding.cause):
         return False
     return bool(_nodes(old, topology) & _nodes(new, topology)) and not (old.ranks and new.ranks)
+
+
+def _both_may_be(old: Candidate, new: Candidate, topology: Topology) -> bool:
+    """Whether a log blames the code and a device's event its machine: neither makes the other surer, or is its echo."""
+    said = (old.finding.family, old.finding.cause), (new.finding.family, new.finding.cause)
+    there = old.ranks & new.ranks or _nodes(old, topology) & _nodes(new, topology)
+    return said == (("log", "code"), ("hardware", "machine")) and bool(there)
 
 
 def _nodes(root: Candidate, topology: Topology) -> set[str]:
@@ -268,15 +275,10 @@ def _explained(old: Candidate, new: Candidate) -> Finding:
     return replace(old.finding, cause="machine", fault_class=new.finding.fault_class)
 
 
-def _without_machine(root: Candidate, finding: Finding, agreed: Iterable[Suspect]) -> Finding:
-    """Return the finding of a root whose ranks are where they read what no other reads: waits prove who they are, and not why.
-
-    A process's own state and a hardware event accuse the machine all the same (docs/decisions/0048).
-    """
-    who_only = root.finding.family == "waits" and root.families <= _SAME_EVENT
-    picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
-    all_there = all(picked.issuperset(suspect.ranks) for suspect in agreed)
-    if not (who_only and all_there and root.finding.cause == "machine" and has(finding.fault_class, "own_input")):
+def _without_machine(root: Candidate, finding: Finding) -> Finding:
+    """Return the finding of a root whose rank reads what no other reads: waits prove who it is, not why (docs/decisions/0048)."""
+    who_only = root.finding.family == "waits" and root.families <= _SAME_EVENT and root.finding.cause == "machine"
+    if not who_only or not has(finding.fault_class, "own_input"):
         return root.finding
     return replace(root.finding, cause=finding.cause, fault_class=finding.fault_class)
 
@@ -308,18 +310,14 @@ def _raised(suspect: Suspect, strength: float, new: Candidate, *, once: bool) ->
 def _echo(decision: Correlation, new: Candidate, topology: Topology) -> str | None:
     """Return why a root that agrees with none is not a root of its own; None where it is one."""
     for old in decision.roots:
-        if new.finding.family == old.finding.family:
+        if new.finding.family == old.finding.family or _both_may_be(old, new, topology):
             continue
         if _follows(old, new):
             return f"it ended without a word, and rank {', '.join(map(str, sorted(old.ranks)[:4]))} for a reason of its own"
         if new.ranks and new.ranks <= set(old.finding.victims):
             return f"it waits for rank {', '.join(map(str, sorted(old.ranks)[:4]))} itself"
-        if (
-            new.finding.family == "hardware"
-            and new.finding.cause == "machine"
-            and topology.nodes
-            and _nodes(new, topology)
-        ):
+        of_device = new.finding.family == "hardware" and new.finding.cause == "machine"
+        if of_device and topology.nodes and _nodes(new, topology):
             return "no rank on it holds the job up"
         if new.finding.family == "stacks":
             return "a stack unlike the others' is a suspicion, and the waits end elsewhere"
@@ -359,7 +357,7 @@ def _narrowed(decision: Correlation, root: Candidate, finding: Finding, topology
     if one_voice(root.senders, finding.senders, _nodes_of(agreed, topology)):
         return replace(root, support=support, reasons=root.reasons + tuple(reasons))
     both = root.senders | finding.senders if root.senders and finding.senders else frozenset()
-    root = replace(root, senders=both, finding=_without_machine(root, finding, agreed))
+    root = replace(root, senders=both, finding=_without_machine(root, finding))
     if root.certain:
         return replace(root, support=support, families=families, reasons=root.reasons + tuple(reasons))
     strength = max(suspect.strength for suspect in finding.suspects)
@@ -394,6 +392,6 @@ def _widened(root: Candidate, finding: Finding) -> Candidate:
 def _standing_alone(finding: Finding) -> list[Candidate]:
     """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
     suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
-    undecided = has(finding.fault_class, "own_code") and not has(finding.fault_class, "own_input")
+    undecided = has(finding.fault_class, "own_code") and finding.cause == "machine"
     cause: Cause = "unknown" if undecided else finding.cause
     return split(replace(finding, cause=cause, narrows=False, suspects=suspects))

@@ -17,8 +17,8 @@ def _held_up(random: Random, drawn: Sketch, kind: str, cause: str = "machine") -
     """One rank stands still without end. What a rank alone reads does not accuse its machine."""
     rank = random.randrange(drawn.world)
     course = drawn.course(Interruption(drawn.strikes_at(), kind, inf, frozenset({rank})))
-    truth = Truth(kind, course.struck(), (rank,), (drawn.node_of(rank),), "hang", (cause,))
-    truth = replace(truth, evicts=cause == "machine")
+    node, evicts = drawn.node_of(rank), cause == "machine"
+    truth = Truth(kind, course.struck(), (rank,), (node,), "hang", (cause,), evicts=evicts)
     return drawn.scene([Attempt(1, course)], truth, truth.at + max(5 * MINUTE, 8 * drawn.habits.step_seconds))
 
 

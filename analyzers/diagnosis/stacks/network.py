@@ -139,46 +139,42 @@ def _finding(end: _End, waiters: list[Standing], victims: tuple[int, ...], found
 
 def _nameless(waiters: list[Standing], victims: tuple[int, ...]) -> Finding:
     """Return the claim where it is not known which connection is waited on."""
-    named = f"rank{'s' if len(waiters) > 1 else ''} {ranges(one.rank for one in waiters)}"
     several = sorted({wait.hops[0].remote for one in waiters for wait in one.sockets})[:MOST_SHOWN]
     among = f": one of {', '.join(several)}" if len(several) > 1 else ""
-    missing = f"for which process {named} wait{'' if len(waiters) > 1 else 's'} in a network call{among}"
-    return Finding(
-        analyzer="stacks",
-        family="stacks",
-        symptom="hang",
-        cause="unknown",
-        fault_class="network_wait",
-        scope=frozenset(one.rank for one in waiters),
-        victims=victims,
-        rejected=tuple(_acquitted(one, "a process at the other end") for one in waiters[:MOST_SHOWN]),
-        missing=(f"{missing}: an agent on its node, or `ss -tnp` there, shows it",),
-        evidence=_evidence(waiters),
+    missing = f"for which process {_who_wait(waiters)} in a network call{among}"
+    acquitted = tuple(_acquitted(one, "a process at the other end") for one in waiters[:MOST_SHOWN])
+    return _unknown(
+        "network_wait", waiters, victims, acquitted, f"{missing}: an agent on its node, or `ss -tnp` there, shows it"
     )
 
 
 def _from_outside(waiters: list[Standing], found: Mapping[int, Standing]) -> Finding:
     """Return the claim on what feeds an idle thread of these ranks: another process, and no one here knows which."""
-    named = f"rank{'s' if len(waiters) > 1 else ''} {ranges(one.rank for one in waiters)}"
-    verb = "wait" if len(waiters) > 1 else "waits"
+    victims = tuple(sorted({one.rank for one in found.values() if one.waiting or one in waiters}))
     missing = (
-        f"from which process {named} {verb} for work, with all threads idle: start each process with FAULTHOUND_ROLE, "
+        f"from which process {_who_wait(waiters)} for work, with all threads idle: start each process with FAULTHOUND_ROLE, "
         "so that its role is known"
     )
-    return Finding(
-        analyzer="stacks",
-        family="stacks",
-        symptom="hang",
-        cause="unknown",
-        fault_class="thread_wait",
-        scope=frozenset(one.rank for one in waiters),
-        victims=tuple(sorted({one.rank for one in found.values() if one.waiting} | {one.rank for one in waiters})),
-        rejected=tuple(
-            _acquitted(one, "what another process sends", "with idle threads") for one in waiters[:MOST_SHOWN]
-        ),
-        missing=(missing,),
-        evidence=_evidence(waiters),
+    acquitted = tuple(
+        _acquitted(one, "what another process sends", "with idle threads") for one in waiters[:MOST_SHOWN]
     )
+    return _unknown("thread_wait", waiters, victims, acquitted, missing)
+
+
+def _unknown(
+    fault_class: str, waiters: list[Standing], victims: tuple[int, ...], acquitted: tuple[Suspect, ...], missing: str
+) -> Finding:
+    """Return the claim that these wait for a process which nothing names."""
+    return Finding(
+        analyzer="stacks", family="stacks", symptom="hang", cause="unknown", fault_class=fault_class,
+        scope=frozenset(one.rank for one in waiters), victims=victims, rejected=acquitted, missing=(missing,),
+        evidence=_evidence(waiters),
+    )  # fmt: skip
+
+
+def _who_wait(waiters: list[Standing]) -> str:
+    several = len(waiters) > 1
+    return f"rank{'s' if several else ''} {ranges(one.rank for one in waiters)} wait{'' if several else 's'}"
 
 
 def _acquitted(one: Standing, end: str, how: str = "in a network call") -> Suspect:

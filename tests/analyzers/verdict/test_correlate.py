@@ -210,6 +210,19 @@ def test_hardware_that_holds_nobody_up_is_no_root() -> None:
     assert [entry.kind for entry in verdict.rejected] == ["device"]
 
 
+def test_a_device_that_fails_beside_a_programs_error_makes_neither_surer() -> None:
+    """Both may be so: the exception keeps its doubt, and the node is named with what its own event asks for."""
+    raised = claim("crash", "program_error", suspect(5, kind="code", strength=0.7), cause="code", symptom="crash")
+    lost = claim("hardware", "xid_79", suspect(kind="device", node="n1", device="0000:9b:00", strength=0.95))
+    elsewhere = claim("hardware", "xid_79", suspect(kind="device", node="n9", device="0000:9b:00", strength=0.95))
+
+    verdict, alone = decided(raised, lost), decided(raised, elsewhere)
+
+    assert (verdict.cause, [one.probability for one in verdict.culprits]) == ("code", [0.7, 0.95])
+    assert (verdict.action.kind, verdict.action.nodes) == ("reboot_node", ("n1",))
+    assert (len(alone.culprits), alone.action.kind) == (1, "none")
+
+
 def test_hardware_on_the_culprits_node_confirms_it() -> None:
     """A device event on the node that holds the job up is the same root: its device and its sentence are added."""
     device = claim("hardware", "xid_79", suspect(kind="device", node="n1", device="0000:9b:00", strength=0.95))

@@ -67,7 +67,7 @@ class Parameters:
 def measured() -> Parameters:
     """Read how well verdicts are from the documents that say so."""
     live = {row["fault"]: row for row in _read("live_verdicts")["rows"] if row["topology"] == "all"}
-    stuck = [live[fault] for fault in ("spin", "data_loader", "gil", "sigstop")]
+    stuck = [live[fault] for fault in ("spin", "gil", "sigstop")]
     lost = _read("healthy_fleet")["faults"]["gpu_lost"]
     job = _read("engine")["one_job"][-1]
     evictions = _read("simulated_hangs")["total"]["innocent_evictions"]
