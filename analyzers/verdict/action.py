@@ -31,6 +31,8 @@ _BY_CAUSE = {
     "imbalance": ("none", "the work is uneven: no machine is at fault"),
     "unknown": ("probe", "what is missing would decide"),
 }
+_OWN_DISK = ("none", "look at that disk (`smartctl -a`, `nvme smart-log`) before the next job writes there")
+"""Its own disk is a machine's fault, and no reason to move a job whose ranks are not seen to wait for it."""
 
 
 def nothing_held(_root: Candidate) -> str | None:
@@ -70,6 +72,8 @@ def choose_action(
     if "words_only" in row.traits:
         return Action(kind="none", why=row.advice)
     kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))
+    if cause == "storage" and culprits[0].kind == "node":
+        kind, why = _OWN_DISK
     role, instance = culprits[0].seat if kind == "restart_role" else (None, None)
     alike = (
         entry for root, entry in _paired(culprits, roots) if root.finding.fault_class == roots[0].finding.fault_class

@@ -116,6 +116,14 @@ def test_what_is_no_machines_fault_takes_no_machine(cause: str, kind: str) -> No
     assert (verdict.action.kind, verdict.action.nodes) == (kind, ())
 
 
+def test_a_nodes_own_disk_is_not_said_to_be_no_machines_fault() -> None:
+    """Lines of a disk that failed name its node: the advice is to look at that disk."""
+    disk = claim("hardware", "disk_error", suspect(kind="node", node="n1", strength=0.45), cause="storage")
+    action = decided(disk).action
+    assert (action.kind, "that disk" in action.why) == ("none", True)
+    assert "no machine" not in action.why
+
+
 def test_nothing_is_done_where_nothing_is_named() -> None:
     """No claim at all: unknown, abstained, no action."""
     verdict = decided()
