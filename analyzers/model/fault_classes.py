@@ -198,7 +198,11 @@ def _hosts() -> Iterator[FaultClass]:
         "oom_kill", by, ("code",), "none", "the kernel killed a process for memory",
         advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
     )  # fmt: skip
-    yield FaultClass("segfault", by, ("code",), "rollback", "a process of the job crashed")
+    yield FaultClass(
+        "segfault", by, ("code",), "reattempt", "a process of the job crashed",
+        advice="no machine is at fault as far as is seen: its native stack shows which library; a plain restart shows whether it "
+        "comes again",
+    )  # fmt: skip
     yield FaultClass("nic_silent", by, ("network",), "probe", "the network card did not answer its driver in time")
     yield FaultClass(
         "gpus_reset_together", by, ("platform",), "none", "the driver reset several GPUs of one machine",

@@ -212,8 +212,9 @@ def _one(culprit: Culprit) -> str:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
             culprit.kind, f"The {culprit.kind}"
         )
-        at = " " if culprit.kind == "storage" else " on "  # a storage has a name, the others are at a place
-        detail = f"{at}{culprit.id}" if culprit.id and culprit.id != culprit.kind else ""
+        at = " that " if culprit.kind == "storage" else " on "
+        used = " uses" if culprit.kind == "storage" else ""  # its place is where it was met
+        detail = f"{at}{culprit.id}{used}" if culprit.id and culprit.id != culprit.kind else ""
         if culprit.id.startswith(("rank ", LOCAL)):  # whose code
             detail = f" of {plural_ranks(culprit.ranks) if culprit.ranks else culprit.id}"
         return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"

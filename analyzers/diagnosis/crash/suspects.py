@@ -21,13 +21,22 @@ def crash_row(group: Sequence[Failure], spread: str) -> str:
 
 
 def fault_class_of(group: Sequence[Failure], row: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Return the fault class of a row; of its own for what an environment lacks, and for a program's error on one rank."""
+    """Return the fault class of a row; of its own for what an environment lacks, what can pass, and a program's own error."""
+    if group[0].kind == "file_system" and all(_can_pass(failure, table) for failure in group):
+        return "file_system_lapse"
     if group[0].kind != "user":
         return str(row["class"])
     if all(_raised(failure) in table.get("not_installed", ()) for failure in group):
         return "not_installed"
-    raised_again = row["class"] == "exception_one_rank" and all(_is_raised_again(failure, table) for failure in group)
-    return "program_error" if raised_again else str(row["class"])
+    if not all(_is_raised_again(failure, table) for failure in group):
+        return str(row["class"])
+    return "program_error_everywhere" if row["class"] == "exception_all_ranks" else "program_error"
+
+
+def _can_pass(failure: Failure, table: Mapping[str, Any]) -> bool:
+    """Whether a file system may answer at the next try: by its words, it is neither full nor read-only."""
+    said = said_by(failure.event) if failure.event is not None else ""
+    return any(words in said for words in table.get("file_system_lapses", ()))
 
 
 def _raised(failure: Failure) -> str:
