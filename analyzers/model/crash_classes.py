@@ -94,7 +94,7 @@ def _crash() -> Iterator[FaultClass]:
         "devices_absent", ("crash", "hardware"), ("platform",), "restart_job", "no working GPU was there for it",
         advice="repair its fabric manager, driver or container before: no proof against the machine",
     )  # fmt: skip
-    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device")
+    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device", traits=("device_decides",))
     yield FaultClass(
         "device_fault_unnamed", by, ("code",), "reattempt", "a kernel used an address that it cannot have",
         advice="two in three are the program's: compute-sanitizer shows where, and the kernel log whether a GPU failed",
@@ -151,7 +151,10 @@ def _crash() -> Iterator[FaultClass]:
         "prepares_data", by, ("code",), "none", "a data set was still being prepared while others waited",
         advice="prepare the data before the job, or on one rank before the process group is made, or raise its time-out",
     )  # fmt: skip
-    yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
+    yield FaultClass(
+        "echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why",
+        advice="who lost a peer is a victim, and no log read shows whom it lost: a plain restart shows whether it comes again",
+    )  # fmt: skip
     yield FaultClass(
         "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
         advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",

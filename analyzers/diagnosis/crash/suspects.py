@@ -10,6 +10,8 @@ from analyzers.diagnosis.crash.failures import Failure, last_name, said_by
 from analyzers.model.finding import Suspect
 
 MAX_EVIDENCE = 12
+MAX_REJECTED = 8
+LEAST_STRENGTH = 0.05
 
 
 def crash_row(group: Sequence[Failure], spread: str) -> str:
@@ -102,3 +104,18 @@ def _nodes(group: Sequence[Failure], why: str, strength: float) -> tuple[Suspect
         Suspect(kind="node", strength=strength, why=why.format(what=one.what()), node=node, evidence=one.evidence())
         for node, one in sorted(by_node.items())
     )
+
+
+def rejected(victims: Sequence[Failure], group: Sequence[Failure]) -> tuple[Suspect, ...]:
+    """Return victims that logged an error, with why it accuses no rank; the launcher's first comes first."""
+    spoke = sorted((failure for failure in victims if failure.event is not None), key=lambda each: not each.first)
+    whys = {"echo": "an echo: its error only shows that a peer or the network stopped answering",
+            "terminated": "its launcher ended it after another had failed" if group else "it was ended from outside"}  # fmt: skip
+    return tuple(
+        Suspect(
+            kind="rank", strength=LEAST_STRENGTH, ranks=(failure.rank,), evidence=failure.evidence()[:1],
+            why=whys.get(failure.kind, "it ended without a reason of its own, after another had given one"),
+        )
+        for failure in spoke[:MAX_REJECTED]
+        if failure.rank is not None
+    )  # fmt: skip

@@ -146,3 +146,11 @@ def test_older_code_is_no_answer_where_no_version_is_known(fault_class: str, cau
 
     assert (action.kind, action.nodes) == (kind, ())
     assert says in action.why
+
+
+def test_the_node_that_a_log_states_is_tested_where_no_list_of_hosts_is_given() -> None:
+    """The launcher's table gives the host of the rank: nobody is asked for it."""
+    met = claim("crash", "device_fault", suspect(5, strength=0.5, node="n7"), cause="unknown", symptom="crash")
+
+    assert decided(met, topology=BARE).action.nodes == ("n7",)
+    assert decided(met).action.nodes == ()
