@@ -84,13 +84,9 @@ def choose_action(
         entry for root, entry in _paired(culprits, roots) if root.finding.fault_class == roots[0].finding.fault_class
     )
     ranks = tuple(sorted({rank for one in alike for rank in one.ranks})) if kind == "probe" else ()
-    placed = (topology.nodes[rank] for rank in ranks if "own_code" in row.traits and rank in topology.nodes)
-    # Without a list of hosts, the log itself may say where a rank ran.
-    stated = (
-        one.node for root, entry in _paired(culprits, roots) if ranks and not topology.nodes and set(entry.ranks) & set(ranks)
-        for one in root.suspects if one.node
-    )  # fmt: skip
-    nodes = tuple(dict.fromkeys([*placed, *stated]))
+    of_node = bool({"own_code", "device_decides"}.intersection(row.traits))
+    placed = (topology.nodes[rank] for rank in ranks if of_node and rank in topology.nodes)
+    nodes = tuple(dict.fromkeys(placed))
     return Action(kind=kind, nodes=nodes, ranks=ranks, role=role, instance=instance, why=why)
 
 

@@ -148,9 +148,10 @@ def test_older_code_is_no_answer_where_no_version_is_known(fault_class: str, cau
     assert says in action.why
 
 
-def test_the_node_that_a_log_states_is_tested_where_no_list_of_hosts_is_given() -> None:
-    """The launcher's table gives the host of the rank: nobody is asked for it."""
-    met = claim("crash", "device_fault", suspect(5, strength=0.5, node="n7"), cause="unknown", symptom="crash")
+def test_the_node_of_an_error_of_its_device_is_tested() -> None:
+    """Where the node of the rank is known, as by its launcher's table, it is named: nobody is asked for it."""
+    met = claim("crash", "device_fault", suspect(5, strength=0.5), cause="unknown", symptom="crash")
+    known, unknown = decided(met).action, decided(met, topology=BARE).action
 
-    assert decided(met, topology=BARE).action.nodes == ("n7",)
-    assert decided(met).action.nodes == ()
+    assert [(one.kind, one.ranks) for one in (known, unknown)] == [("probe", (5,))] * 2
+    assert (known.nodes, unknown.nodes) == (("n1",), ())
