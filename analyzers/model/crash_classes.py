@@ -236,10 +236,10 @@ def _programs() -> Iterator[FaultClass]:
         traits=("everywhere",),
     )  # fmt: skip
     yield FaultClass(
-        "killed_unexplained", by, ("unknown",), "none", "its process was killed, and nothing shows by whom",
+        "killed_unexplained", by, ("unknown",), "none", "its process was killed (SIGKILL), and nothing shows by whom",
         advice="nothing is done to a machine: the kernel's log shows whether it was killed for memory, the scheduler's record "
         "whether it was cancelled or reached a limit",
-        traits=("own_failure",),
+        traits=("own_failure", "was_ended"),
     )  # fmt: skip
     yield FaultClass(
         "kernel_fault", by, ("code",), "none", "a kernel used an address or an instruction that it cannot have",

@@ -150,6 +150,9 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     who = "A person or the platform" if of_root == "terminated" else name_culprits(culprits)
     if has(of_root, "own_input"):
         who = _ranks_first(culprits) or who
+    if has(of_root, "was_ended"):  # that it was ended is certain, and the probability is of more than that
+        ends = f"{'were' if plural else 'was'} killed (SIGKILL)"
+        return Headline(who, ends, f"{when}, and nothing read shows by whom".removeprefix(", "), "")
     return Headline(who, deed, when, confidence(min(c.probability for c in culprits)))
 
 
