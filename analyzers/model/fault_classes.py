@@ -172,7 +172,17 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("kernel_panic", by, ("machine",), "reboot_node", "the kernel panicked")
     yield FaultClass("disk_error", by, ("machine", "storage"), "probe", "a disk or a local file system failed")
     yield FaultClass("gpu_uncorrected", by, ("machine",), "reset_gpu", "an uncorrectable hardware error of its GPU")
-    yield FaultClass("gpu_counted", by, ("machine",), "probe", "uncorrected memory errors of its GPU are counted")
+    yield FaultClass(
+        "gpu_counted",
+        by,
+        ("machine",),
+        "probe",
+        "uncorrected memory errors of its GPU are counted",
+        traits=("supports",),
+    )
+    yield FaultClass(
+        "gpu_unread", by, ("machine",), "probe", "a value of its GPU could not be read", traits=("supports",)
+    )
     yield FaultClass("gpu_needs_reset", by, ("machine",), "reset_gpu", "a GPU asks for a reset")
     yield FaultClass("gpu_reset", by, ("unknown",), "probe", "the driver reset a GPU that did not answer")
     yield FaultClass(

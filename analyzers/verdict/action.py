@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.fault_classes import fault_class, hardware_action
+from analyzers.model.fault_classes import fault_class, hardware_action, in_words
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Culprit
@@ -172,9 +172,15 @@ def _hardware(machines: list[tuple[Candidate, Culprit]], knowledge: Knowledge, o
     asked = [(name, entry) for name, entry in own if hardware_action(name, knowledge) == kind]
     if advice := fault_class(asked[0][0]).advice:
         return _on([entry for _, entry in asked], kind, advice)
-    events = (name.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ") for name, _ in asked)
-    why = f"that is what the table of hardware events asks for after {' and '.join(dict.fromkeys(events))}"
+    events = " and ".join(dict.fromkeys(_event(name) for name, _ in asked))
+    why = f"that is what the table of hardware events asks for after {events}"
     return _on([entry for _, entry in asked], kind, why + (_TEST_OTHERS if len(asked) < of and kind != "probe" else ""))
+
+
+def _event(name: str) -> str:
+    """Return a hardware event in words: by its number where the vendor gave it one."""
+    words = in_words(name)
+    return words if words.startswith(("Xid ", "SXid ")) else f"this: {words}"
 
 
 def _not_yet(waiting: list[tuple[Culprit, str]]) -> Action:
