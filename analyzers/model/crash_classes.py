@@ -63,6 +63,11 @@ def _files() -> Iterator[FaultClass]:
         advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
     )  # fmt: skip
     yield FaultClass(
+        "file_system_lapse", ("crash",), ("storage",), "reattempt", "a file system did not answer a read or a write",
+        advice="such an error can pass, and a plain restart shows whether it comes again; see whether other nodes can read and "
+        "write that path, its mount, its server, and the kernel log of its node",
+    )  # fmt: skip
+    yield FaultClass(
         "account", ("crash",), ("code", "machine", "network", "data", "storage", "platform"), "probe",
         "a person reports it, and no line shows it",
         advice="nothing is done on a person's words alone: add the lines that the programs printed",
@@ -89,26 +94,34 @@ def _crash() -> Iterator[FaultClass]:
         "devices_absent", ("crash", "hardware"), ("platform",), "restart_job", "no working GPU was there for it",
         advice="repair its fabric manager, driver or container before: no proof against the machine",
     )  # fmt: skip
-    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device")
+    yield FaultClass("device_fault", by, ("unknown",), "probe", "an error of its device", traits=("device_decides",))
     yield FaultClass(
         "device_fault_unnamed", by, ("code",), "reattempt", "a kernel used an address that it cannot have",
         advice="two in three are the program's: compute-sanitizer shows where, and the kernel log whether a GPU failed",
     )  # fmt: skip
-    yield FaultClass("device_fault_all_ranks", by, ("code",), "rollback", "an error of the device on every rank")
     yield FaultClass(
-        "device_assert", by, ("code",), "rollback", "a check inside a kernel failed", traits=("own_failure",)
-    )
+        "device_fault_all_ranks", by, ("code",), "reattempt", "an error of the device on every rank",
+        advice="every rank meets it: compute-sanitizer shows which kernel; a plain restart shows whether it comes again",
+    )  # fmt: skip
+    yield FaultClass(
+        "device_assert", by, ("code",), "none", "a check inside a kernel failed",
+        advice="no machine is at fault: look for an index out of range in that batch (a label, a token beyond the vocabulary, a "
+        "position beyond its table); CUDA_LAUNCH_BLOCKING=1 shows the line, and the same data raises it again",
+        traits=("own_failure", "raised_again"),
+    )  # fmt: skip
     yield FaultClass(
         "exception_one_rank", by, ("code", "data"), "reattempt", "it raised an exception of its own",
         advice="an exception in the code: read it; a plain restart shows whether it comes again",
         traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass(
-        "exception_some_ranks", by, ("code",), "rollback", "some ranks raised the same exception", traits=("own_failure",)
+        "exception_some_ranks", by, ("code",), "reattempt", "some ranks raised the same exception",
+        advice="an exception in the code: read it; a plain restart shows whether it comes again",
+        traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass(
-        "exception_all_ranks", by, ("code", "storage", "data"), "rollback", "every rank raised the same exception",
-        traits=("everywhere",),
+        "exception_all_ranks", by, ("code", "storage", "data"), "reattempt", "every rank raised the same exception",
+        advice="no machine is at fault: read it; a plain restart shows whether it comes again", traits=("everywhere",),
     )  # fmt: skip
     yield FaultClass(
         "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed",
@@ -118,9 +131,17 @@ def _crash() -> Iterator[FaultClass]:
     yield FaultClass(
         "process_crashed", by, ("machine", "unknown"), "probe", "its process crashed in native code", traits=("own_failure",)
     )  # fmt: skip
-    yield FaultClass("crashed_all_ranks", by, ("code",), "rollback", "every process crashed in native code")
+    yield FaultClass(
+        "crashed_all_ranks", by, ("code",), "reattempt", "every process crashed in native code",
+        advice="no machine is at fault: read a native stack, and see which library it names; a plain restart shows whether it "
+        "comes again",
+    )  # fmt: skip
     yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
-    yield FaultClass("aborted_all_ranks", by, ("code",), "rollback", "every process aborted itself")
+    yield FaultClass(
+        "aborted_all_ranks", by, ("code",), "reattempt", "every process aborted itself",
+        advice="no machine is at fault: the lines before the abort, or a native stack, show why; a plain restart shows whether "
+        "it comes again",
+    )  # fmt: skip
     yield FaultClass(
         "exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why", traits=("own_failure",)
     )
@@ -130,7 +151,10 @@ def _crash() -> Iterator[FaultClass]:
         "prepares_data", by, ("code",), "none", "a data set was still being prepared while others waited",
         advice="prepare the data before the job, or on one rank before the process group is made, or raise its time-out",
     )  # fmt: skip
-    yield FaultClass("echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why")
+    yield FaultClass(
+        "echoes_only", by, ("unknown",), "none", "its peers lost their connections, and no log shows why",
+        advice="who lost a peer is a victim, and no log read shows whom it lost: a plain restart shows whether it comes again",
+    )  # fmt: skip
     yield FaultClass(
         "not_a_number", ("crash", "numeric"), ("code", "unknown"), "none", "a value that is not a number",
         advice="no machine is at fault: restart from the checkpoint before that step, and look at its data and the learning rate",
@@ -207,10 +231,15 @@ def _programs() -> Iterator[FaultClass]:
         traits=("own_failure", "raised_again"),
     )  # fmt: skip
     yield FaultClass(
-        "killed_unexplained", by, ("unknown",), "none", "its process was killed, and nothing shows by whom",
+        "program_error_everywhere", by, ("code",), "none", "every rank raised an exception that its program's own fault raises",
+        advice="no machine is at fault: mend what the traceback names; the same code raises it again on every rank",
+        traits=("everywhere",),
+    )  # fmt: skip
+    yield FaultClass(
+        "killed_unexplained", by, ("unknown",), "none", "its process was killed (SIGKILL), and nothing shows by whom",
         advice="nothing is done to a machine: the kernel's log shows whether it was killed for memory, the scheduler's record "
         "whether it was cancelled or reached a limit",
-        traits=("own_failure",),
+        traits=("own_failure", "was_ended"),
     )  # fmt: skip
     yield FaultClass(
         "kernel_fault", by, ("code",), "none", "a kernel used an address or an instruction that it cannot have",

@@ -33,6 +33,8 @@ Trait = Literal[
     "gray",  # its hardware works and is not well: it agrees with a slow node, and changes no verdict of a hang or a crash
     "own_failure",  # a process failed for a reason of its own: that another ended without a word follows from it
     "raised_again",  # the same code raises it again on the same data: a plain restart is no mend
+    "device_decides",  # an error of the device as its program saw it: the kernel's own event of that device shows the cause
+    "was_ended",  # another ended it, and nothing shows who: it is no doer
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 

@@ -172,7 +172,17 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("kernel_panic", by, ("machine",), "reboot_node", "the kernel panicked")
     yield FaultClass("disk_error", by, ("machine", "storage"), "probe", "a disk or a local file system failed")
     yield FaultClass("gpu_uncorrected", by, ("machine",), "reset_gpu", "an uncorrectable hardware error of its GPU")
-    yield FaultClass("gpu_counted", by, ("machine",), "probe", "uncorrected memory errors of its GPU are counted")
+    yield FaultClass(
+        "gpu_counted",
+        by,
+        ("machine",),
+        "probe",
+        "uncorrected memory errors of its GPU are counted",
+        traits=("supports",),
+    )
+    yield FaultClass(
+        "gpu_unread", by, ("machine",), "probe", "a value of its GPU could not be read", traits=("supports",)
+    )
     yield FaultClass("gpu_needs_reset", by, ("machine",), "reset_gpu", "a GPU asks for a reset")
     yield FaultClass("gpu_reset", by, ("unknown",), "probe", "the driver reset a GPU that did not answer")
     yield FaultClass(
@@ -198,7 +208,11 @@ def _hosts() -> Iterator[FaultClass]:
         "oom_kill", by, ("code",), "none", "the kernel killed a process for memory",
         advice="no machine is at fault: hold less in the host's memory, or raise the job's limit",
     )  # fmt: skip
-    yield FaultClass("segfault", by, ("code",), "rollback", "a process of the job crashed")
+    yield FaultClass(
+        "segfault", by, ("code",), "reattempt", "a process of the job crashed",
+        advice="no machine is at fault as far as is seen: its native stack shows which library; a plain restart shows whether it "
+        "comes again",
+    )  # fmt: skip
     yield FaultClass("nic_silent", by, ("network",), "probe", "the network card did not answer its driver in time")
     yield FaultClass(
         "gpus_reset_together", by, ("platform",), "none", "the driver reset several GPUs of one machine",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.fault_classes import fault_class, hardware_action
+from analyzers.model.fault_classes import fault_class, hardware_action, in_words
+from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Culprit
 from analyzers.verdict.correlate import Candidate
@@ -16,6 +17,7 @@ _ENOUGH = 0.85
 _ENOUGH_TO_RESTART = 0.75
 _MORE_THAN_A_ROLE = frozenset({"probe", "reattempt", "evict"})
 """What a failure asks for where no role is known. Of an instance of a role, the restart of that comes first."""
+LOST_A_PEER = "echoes_only"
 _TEST_OTHERS = "; test the others that are named before they are touched"
 NOT_PROVEN = "the proof is not enough to evict"
 """The reason of a probe that only doubt holds back, which the plan weighs. Any other reason comes before the plan."""
@@ -47,8 +49,15 @@ def choose_action(
     knowledge: Knowledge,
     symptom: str,
     held: Held = nothing_held,
+    *,
+    lost_a_peer: bool = False,
 ) -> Action:
-    """Choose the action for what the verdict names. ``held``: why a root may not be evicted yet, None where it may."""
+    """Choose the action for what the verdict names. ``held``: why a root may not be evicted yet, None where it may.
+
+    ``lost_a_peer``: the job has ended, and all that its processes report is that they lost one another.
+    """
+    if not culprits and lost_a_peer:
+        return Action(kind="reattempt", why=fault_class(LOST_A_PEER).advice)
     if not culprits:
         return Action(
             kind="none", why="nothing is at fault" if symptom == "healthy" else "nothing is named: nothing is done"
@@ -79,9 +88,16 @@ def choose_action(
         entry for root, entry in _paired(culprits, roots) if root.finding.fault_class == roots[0].finding.fault_class
     )
     ranks = tuple(sorted({rank for one in alike for rank in one.ranks})) if kind == "probe" else ()
-    placed = (topology.nodes[rank] for rank in ranks if "own_code" in row.traits and rank in topology.nodes)
+    of_node = bool({"own_code", "device_decides"}.intersection(row.traits))
+    placed = (topology.nodes[rank] for rank in ranks if of_node and rank in topology.nodes)
     nodes = tuple(dict.fromkeys(placed))
     return Action(kind=kind, nodes=nodes, ranks=ranks, role=role, instance=instance, why=why)
+
+
+def lost_a_peer_alone(findings: Sequence[Finding]) -> bool:
+    """Return whether processes only report that they lost a peer, and nothing else is claimed."""
+    claims = {finding.fault_class for finding in findings}
+    return claims == {LOST_A_PEER} and all(finding.symptom == "crash" for finding in findings)
 
 
 def _restart(pairs: list[tuple[Candidate, Culprit]]) -> Action | None:
@@ -160,9 +176,15 @@ def _hardware(machines: list[tuple[Candidate, Culprit]], knowledge: Knowledge, o
     asked = [(name, entry) for name, entry in own if hardware_action(name, knowledge) == kind]
     if advice := fault_class(asked[0][0]).advice:
         return _on([entry for _, entry in asked], kind, advice)
-    events = (name.replace("sxid_", "SXid ").replace("xid_", "Xid ").replace("_", " ") for name, _ in asked)
-    why = f"that is what the table of hardware events asks for after {' and '.join(dict.fromkeys(events))}"
+    events = " and ".join(dict.fromkeys(_event(name) for name, _ in asked))
+    why = f"that is what the table of hardware events asks for after {events}"
     return _on([entry for _, entry in asked], kind, why + (_TEST_OTHERS if len(asked) < of and kind != "probe" else ""))
+
+
+def _event(name: str) -> str:
+    """Return a hardware event in words: by its number where the vendor gave it one."""
+    words = in_words(name)
+    return words if words.startswith(("Xid ", "SXid ")) else f"this: {words}"
 
 
 def _not_yet(waiting: list[tuple[Culprit, str]]) -> Action:

@@ -15,7 +15,7 @@ from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Coverage, Culprit, Root, SlowPath, Verdict, instant
 from analyzers.model.window import Window
-from analyzers.verdict.action import Held, choose_action, nothing_held
+from analyzers.verdict.action import Held, choose_action, lost_a_peer_alone, nothing_held
 from analyzers.verdict.correlate import MOST_NOT_EXCLUDED, Candidate, Correlation
 from analyzers.verdict.explain import (
     NumberedEvidence,
@@ -27,7 +27,7 @@ from analyzers.verdict.explain import (
 )
 from analyzers.verdict.senders import one_voice
 from collectors.records import Coverage as CoverageReport
-from collectors.records import Device, OpTimings, Placement, StackDump, Unread
+from collectors.records import Device, LogEvent, OpTimings, Placement, StackDump, Unread
 
 VERSION = "0.1.0"
 # A set larger than this, and than half the job, is no answer: the verdict abstains and states what would split it.
@@ -59,7 +59,15 @@ def compose(
     for finding in decision.findings:
         evidence.ids(finding.analyzer, finding.evidence)
     action = (
-        choose_action(culprits, [root for _, root in named], topology, knowledge, symptom, held)
+        choose_action(
+            culprits,
+            [root for _, root in named],
+            topology,
+            knowledge,
+            symptom,
+            held,
+            lost_a_peer=_has_ended(window) and not considered and lost_a_peer_alone(decision.findings),
+        )
         if not explained
         else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4])))
     )
@@ -332,6 +340,12 @@ def has_gpus(window: Window, nodes: Collection[str]) -> bool | None:
     return any(one.nothing < one.runs for one in looked) if looked else None
 
 
+def _has_ended(window: Window) -> bool:
+    """Return whether a launcher reports an end with an error: such processes give no stacks any more."""
+    ends = (event for event in window.records_of(LogEvent) if event.event in {"torchrun_failure", "exit"})
+    return any(event.exit_code or event.signal for event in ends)
+
+
 def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ()) -> Coverage:
     """Return how much of the job was seen. ``nodes``: those of the action."""
     kinds = Counter(str(record.__struct_config__.tag) for record in window.records if not isinstance(record, Unread))
@@ -352,6 +366,7 @@ def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ())
         ranks_at_least=bool(topology.ranks) and topology.world_size is None,
         ranks_seen=len(seen),
         has_gpus=has_gpus(window, nodes),
+        has_ended=_has_ended(window),
         sources={kind: count for kind, count in sorted(kinds.items()) if count},
         other_attempts=tuple(str(number) for number in window.other_attempts),
         roles=dict(sorted(Counter(topology.roles[rank] for rank in seen & topology.roles.keys()).items())),

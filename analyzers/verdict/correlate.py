@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Family, Finding, Suspect
 from analyzers.model.topology import Topology
+from analyzers.verdict import device_events
 from analyzers.verdict.senders import one_voice
 
 # Dumps, stacks and logs watch one event: two of them are no more certain than the surer one. A process
@@ -209,7 +210,8 @@ def confirm(decision: Correlation, new: Candidate, topology: Topology) -> bool:
     """Merge a root into the one that it is about; False where there is none."""
     for index, old in enumerate(decision.roots):
         if _same_root(old, new, topology):
-            decision.roots[index] = _merged(old, new, topology)
+            decided = device_events.decides(old, new, EVEN_ODDS)
+            decision.roots[index] = device_events.explained(old, new) if decided else _merged(old, new, topology)
             return True
     return False
 

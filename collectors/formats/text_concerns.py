@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from collectors.formats.job_log import attempts, components, log_marks, statements, step_lines, stragglers
+from collectors.formats.job_log import attempts, components, log_marks, requests, statements, step_lines, stragglers
 from collectors.formats.job_log.late_steps import has_no_number
 from collectors.formats.kernel_log import kernel_lines
 from collectors.formats.kernel_log.mcelog import HEADINGS
@@ -16,8 +16,8 @@ from collectors.formats.text_lines import LINE_BYTES
 
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES, LABEL_BYTES = 20_000, 400, 32
 
-JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER, SMI, ATTEMPT, STRAGGLER = 1, 2, 4, 8, 16, 32, 64, 128, 256
-ALL = JOB | KERNEL | STACK | STEP | LOSS | NO_NUMBER | ATTEMPT | STRAGGLER
+JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER, SMI, ATTEMPT, STRAGGLER, SERVER = 1, 2, 4, 8, 16, 32, 64, 128, 256, 512
+ALL = JOB | KERNEL | STACK | STEP | LOSS | NO_NUMBER | ATTEMPT | STRAGGLER | SERVER
 BLANKED = bytes.maketrans(b"123456789", b"0" * 9)
 """Turns a line into its template."""
 _RUNS = re.compile(rb"\b[a-fA-F]{0,40}0[0a-fA-F]*|0{2,}")
@@ -49,6 +49,7 @@ _WORDS = tuple(
         (SMI, (HEADING,)),
         (ATTEMPT, attempts.WORDS),
         (STRAGGLER, stragglers.WORDS),
+        (SERVER, requests.WORDS),
     )
 )
 

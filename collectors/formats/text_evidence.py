@@ -34,6 +34,7 @@ from collectors.formats.text_concerns import (
     KERNEL,
     LOSS,
     NO_NUMBER,
+    SERVER,
     SMI,
     STACK,
     STEP,
@@ -143,6 +144,8 @@ class _Reader:
                 mask, words = ALL, log_marks.OF_STATEMENTS
             elif not mask or (mask == LOSS and not self.job.lost):
                 continue
+            elif mask == SERVER and not self.job.found.of_streams and self.job.streams.last_line is None:
+                continue  # nothing has failed that a server could have survived
             text = shown(lines[at]) if self.margin is None else self.margin.off(shown(lines[at]))
             below = lines[at + 1] if at + 1 < len(lines) else after
             if (
@@ -199,6 +202,8 @@ class _Reader:
             self.job = self.attempts.newest
         if mask & STRAGGLER:
             self.job.take_stragglers([(number, text)])
+        if mask & SERVER:
+            self.job.take_answers([(number, text)])
         if mask & STEP and is_broken(text, below):
             self.broken.begin(number, text)
             return

@@ -45,6 +45,7 @@ class DeviceState(Record, frozen=True, kw_only=True, tag="device_state"):
 
     device: Name
     # nvidia-smi reports: memory_pending (a row or page waits for the GPU's reset) memory_failed fabric_not_ready
+    # memory_counted (uncorrected errors since the driver was loaded)
     state: Name  # ok lost reset_required unreadable no_permission no_answer absent (was here since boot, is no longer enumerated)
     index: Integer | None = None
     pci: Name | None = None

@@ -138,10 +138,9 @@ def judged(
 
 
 def _may_have_words(verdict: Verdict) -> bool:
-    """Whether the rules leave a verdict open: nothing is named, and nothing that was considered is turned down."""
-    return (
-        verdict.abstained and not verdict.culprits and not verdict.rejected and verdict.symptom in {"unknown", "crash"}
-    )
+    """Whether the rules leave a verdict open: nothing is named, turned down or advised."""
+    is_open = verdict.abstained and not verdict.culprits and not verdict.rejected and verdict.action.kind == "none"
+    return is_open and verdict.symptom in {"unknown", "crash"}
 
 
 def _judged_by_words(

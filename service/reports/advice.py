@@ -90,7 +90,7 @@ def _deed(action: Action, suspects: str) -> str:
         "restart_role": f"Restart {_role(action)}; leave the others running.",
         "restart_job": "Restart the job where it is; evict no node.",
         "reattempt": "Start the job again as it is; evict no node.",
-        "rollback": "Roll the code back, then restart; evict no node.",
+        "rollback": "Mend the code, or go back to a version that ran well; evict no node.",
         "none": "Evict no node.",
     }.get(action.kind, f"{action.kind.replace('_', ' ').capitalize()} {object_}.")
 

@@ -16,6 +16,7 @@ _RECORDER = (
 )
 
 LEAVE = "Do not stop any process or job yet."
+ASK_AGAIN = ("Then ask again, old and new files together", "faulthound diagnose DIR")
 
 _OF_FRAMEWORKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
@@ -83,6 +84,8 @@ def beside_plan(verdict: Verdict, kind: str) -> str:
 
 def before_collecting(verdict: Verdict) -> str:
     """Return what comes before the next steps: of a job that was ended nothing more can be collected."""
+    if _gives_no_stacks(verdict):
+        return "Its processes have ended, and give no stacks any more. What they left shows more:"
     if not ended_from_outside(verdict):
         return f"{LEAVE} More evidence first:"
     return "The job has ended: nothing more can be collected from it. Where it stands still again, before it is ended:"
@@ -100,6 +103,8 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
             ("What the job's agents can get now", f"faulthound jobs collect {job}"),
             ("Then export it, and ask again", again),
         )
+    if _gives_no_stacks(verdict):
+        return _of_ended(verdict)
     first = verdict.suspects[0].ranks if verdict.suspects else ()
     where = f"on the nodes of {plural_ranks(first, 4)}" if first else "on every node"
     steps = []
@@ -129,4 +134,29 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
                 "py-spy dump --json --nonblocking --pid PID > stacks_again_rankN.json",
             )
         )
-    return (*steps[:3], ("Then ask again, old and new files together", "faulthound diagnose DIR"))
+    return (*steps[:3], ASK_AGAIN)
+
+
+def _gives_no_stacks(verdict: Verdict) -> bool:
+    """Whether the launcher reports ends, and nothing read was taken of a process that still ran."""
+    have = verdict.coverage.sources
+    return verdict.coverage.has_ended and not by_agents(verdict) and not have.get("stacks") and not have.get("process")
+
+
+def _of_ended(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """Return what is left of a job whose processes have ended: its logs, its recorders' dumps and the nodes' kernel logs."""
+    have = verdict.coverage.sources
+    steps = [
+        ("The logs of all ranks; a launcher keeps each one's own", "torchrun --log-dir logs --redirects 3 … train.py")
+    ]
+    if verdict.symptom == "hang" and not have.get("flight_recorder"):
+        asked = "TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, from the job's start"
+        steps.append(
+            (f"What flight recorders wrote at the time-out, on every node; {asked}", "ls /tmp/nccl_trace_rank_*")
+        )
+    if not have.get("kernel_event"):
+        steps.append(("What the kernel logged, on every node", "dmesg -T > dmesg_$(hostname).txt"))
+    steps.append(
+        ("How the scheduler records the end of each node's part", "sacct -j JOB -o JobID,State,ExitCode,NodeList%80")
+    )
+    return (*steps[:3], ASK_AGAIN)

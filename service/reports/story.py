@@ -150,6 +150,9 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     who = "A person or the platform" if of_root == "terminated" else name_culprits(culprits)
     if has(of_root, "own_input"):
         who = _ranks_first(culprits) or who
+    if has(of_root, "was_ended"):  # that it was ended is certain, and the probability is of more than that
+        ends = f"{'were' if plural else 'was'} killed (SIGKILL)"
+        return Headline(who, ends, f"{when}, and nothing read shows by whom".removeprefix(", "), "")
     return Headline(who, deed, when, confidence(min(c.probability for c in culprits)))
 
 
@@ -212,8 +215,9 @@ def _one(culprit: Culprit) -> str:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
             culprit.kind, f"The {culprit.kind}"
         )
-        at = " " if culprit.kind == "storage" else " on "  # a storage has a name, the others are at a place
-        detail = f"{at}{culprit.id}" if culprit.id and culprit.id != culprit.kind else ""
+        at = " that " if culprit.kind == "storage" else " on "
+        used = " uses" if culprit.kind == "storage" else ""  # its place is where it was met
+        detail = f"{at}{culprit.id}{used}" if culprit.id and culprit.id != culprit.kind else ""
         if culprit.id.startswith(("rank ", LOCAL)):  # whose code
             detail = f" of {plural_ranks(culprit.ranks) if culprit.ranks else culprit.id}"
         return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"

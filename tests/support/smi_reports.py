@@ -66,9 +66,9 @@ GPU 00000000:{bus}:00.0
         Volatile
             SRAM Correctable              : 0
             SRAM Uncorrectable Parity     : 0
-            SRAM Uncorrectable SEC-DED    : 1
+            SRAM Uncorrectable SEC-DED    : 0
             DRAM Correctable              : 7
-            DRAM Uncorrectable            : 4
+            DRAM Uncorrectable            : 0
         Aggregate
             DRAM Uncorrectable            : 9
     Retired Pages
@@ -149,9 +149,9 @@ XML = """\
 			<volatile>
 				<sram_correctable>0</sram_correctable>
 				<sram_uncorrectable_parity>0</sram_uncorrectable_parity>
-				<sram_uncorrectable_secded>1</sram_uncorrectable_secded>
+				<sram_uncorrectable_secded>0</sram_uncorrectable_secded>
 				<dram_correctable>7</dram_correctable>
-				<dram_uncorrectable>4</dram_uncorrectable>
+				<dram_uncorrectable>0</dram_uncorrectable>
 			</volatile>
 			<aggregate><dram_uncorrectable>9</dram_uncorrectable></aggregate>
 		</ecc_errors>

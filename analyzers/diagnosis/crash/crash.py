@@ -13,6 +13,7 @@ from typing import Any
 
 from analyzers.diagnosis.crash import accounts, outside, silence
 from analyzers.diagnosis.crash.device_reports import shows_device
+from analyzers.diagnosis.crash.echoes import may_be, peers_lost
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import (
     ECHOES,
@@ -22,12 +23,11 @@ from analyzers.diagnosis.crash.failures import (
     classify,
     evidence_of,
     failures_of,
-    peers_lost,
     place,
     shows_itself,
 )  # fmt: skip
 from analyzers.diagnosis.crash.statements import SHARE, is_stated, with_stated
-from analyzers.diagnosis.crash.suspects import MAX_EVIDENCE, crash_row, fault_class_of, suspects_of
+from analyzers.diagnosis.crash.suspects import MAX_EVIDENCE, crash_row, fault_class_of, rejected, suspects_of
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -39,8 +39,6 @@ SYMPTOMS = frozenset(
     {*OWN, *ECHOES, "preempted", "node_failure", "node_unheard", "time_limit", "cancelled", "stuck"}
 ) - {"exit"}
 """Kinds that may be the first symptom: a launcher's clean-up and its bare exit codes come after it."""
-MAX_REJECTED = 8
-LEAST_STRENGTH = 0.05
 LOCAL = frozenset({"device_lost", "device_fault", "killed", "crashed"})
 REPORTED_BY_OTHERS = frozenset({"killed", "aborted", "host_memory"})
 """Kinds of which the process says nothing itself: a launcher's line about some ranks leaves the others open."""
@@ -257,8 +255,11 @@ def _first_exits(scene: Scene) -> list[Failure]:
     if any(failure.first and failure.kind != "exit" for failure in scene.failures):
         own = [failure for failure in exits if failure.event and failure.event.exit_code not in {RAISED, None}]
         return own if len(own) == 1 and own[0].first else []
-    if any(failure.kind == "echo" and failure.rank is None for failure in scene.failures):
-        exits = [failure for failure in exits if failure.event and failure.event.exit_code != RAISED]
+    echoed = [failure for failure in scene.failures if failure.kind == "echo"]
+    exits = [
+        failure for failure in exits
+        if not (failure.event and failure.event.exit_code == RAISED and any(may_be(failure, each) for each in echoed))
+    ]  # fmt: skip
     return [failure for failure in exits if failure.first] or exits
 
 
@@ -379,20 +380,5 @@ def _finding(
         together=len(suspects) > 1, scope=scene.expected, onset=min(own) if own else (earliest.at if earliest else None),
         first_symptom=evidence_of(earliest) if earliest else None,
         victims=tuple(sorted(failure.rank for failure in victims if failure.rank is not None)),
-        rejected=_rejected(victims, group), missing=missing, evidence=evidence,
-    )  # fmt: skip
-
-
-def _rejected(victims: Sequence[Failure], group: Sequence[Failure]) -> tuple[Suspect, ...]:
-    """Return victims that logged an error, with why it accuses no rank; the launcher's first comes first."""
-    spoke = sorted((failure for failure in victims if failure.event is not None), key=lambda each: not each.first)
-    whys = {"echo": "an echo: its error only shows that a peer or the network stopped answering",
-            "terminated": "its launcher ended it after another had failed" if group else "it was ended from outside"}  # fmt: skip
-    return tuple(
-        Suspect(
-            kind="rank", strength=LEAST_STRENGTH, ranks=(failure.rank,), evidence=failure.evidence()[:1],
-            why=whys.get(failure.kind, "it ended without a reason of its own, after another had given one"),
-        )
-        for failure in spoke[:MAX_REJECTED]
-        if failure.rank is not None
+        rejected=rejected(victims, group), missing=missing, evidence=evidence,
     )  # fmt: skip

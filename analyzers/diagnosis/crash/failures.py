@@ -8,7 +8,7 @@ which line is the oldest: the launcher notices victims first as often as not.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,13 +41,6 @@ NO_NAMES = frozenset({"LaunchError", "ncclInvalidUsage"})
 BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
 """Events in which another process reports an end, and that give no reason."""
 ECHOES = frozenset({"echo", "watchdog", "network"})
-CONNECTING = (
-    "connectfullmesh failed",
-    "timed out connecting",
-    "while trying to connect",
-    "waiting for clients",
-    "rendezvous",
-)
 TEXT_CHARACTERS = 240
 CLEANUP_WITHIN_SECONDS = 120.0  # of another process's failure: later a SIGKILL in a launcher's report is another story
 DEVICE_FAULTS = frozenset({"xid", "off_bus", "gpu_lost", "gpu_uncorrected"})
@@ -363,36 +356,3 @@ def shows_itself(failure: Failure) -> bool:
         for _, event in failure.classified
         for word in ("Fatal Python error", "Caught signal ", "Signal: ")
     )
-
-
-def is_connecting(event: LogEvent) -> bool:
-    """Whether an echo is of a process that had not reached its peers yet: it lost none, and waited for any of them."""
-    return any(word in said_by(event) for word in CONNECTING)
-
-
-def peers_lost(echoes: Sequence[LogEvent], nodes: Collection[str | None]) -> tuple[Evidence, ...]:
-    """Count the ranks that lost a connection, by host; it supports a suspect on that host and decides nothing.
-
-    ``nodes``: those of the suspects.
-    """
-    lost = [event for event in echoes if event.peer]
-    counts = Counter((event.peer or "").rsplit(":", 1)[0] for event in lost)
-    found = []
-    for host, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:2]:
-        one = next(event for event in lost if (event.peer or "").rsplit(":", 1)[0] == host)
-        where = ", the suspect's own node" if host in nodes else ""
-        text = f"{count} ranks lost their connection to {host}{where}"
-        found.append(Evidence(text=text, source=one.source, at=one.at))
-    return tuple(found)
-
-
-_NOT_IN_BARRIER = re.compile(r"[Rr]anks? (\d[\d, ]*) failed to pass monitoredBarrier")
-
-
-def missing_in_barrier(events: Sequence[LogEvent]) -> set[int]:
-    """Return the ranks that a monitored barrier reports as missing: ``Ranks 1, 3 failed to pass monitoredBarrier``."""
-    found: set[int] = set()
-    for event in events:
-        for match in _NOT_IN_BARRIER.finditer(event.message or event.text):
-            found |= {int(number) for number in re.findall(r"\b\d{1,9}\b", match[1])}
-    return found

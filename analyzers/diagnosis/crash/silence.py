@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from analyzers.diagnosis.crash import watchdogs
-from analyzers.diagnosis.crash.failures import Failure, evidence_of, is_connecting, missing_in_barrier
+from analyzers.diagnosis.crash.echoes import is_connecting, missing_in_barrier
+from analyzers.diagnosis.crash.failures import Failure, evidence_of
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
 from analyzers.model.topology import Topology
 from collectors.records import LogEvent
@@ -25,6 +26,7 @@ DIFFERENT = 0.9
 FEW, FEWEST_COMPLAINING = 8, 3
 PREPARES = 0.5
 STACKS, EXIT_CODES = "flight-recorder dumps or stacks of all ranks", "the launcher's exit codes"
+LOGS = "the logs of all ranks, and the kernel log of each node: the process that failed first shows there"
 _PREPARES = re.compile(  # a bar of the datasets library that has not reached its end, on the line on which a watchdog wrote
     r"^(?:Map|Filter|Flattening|Running tokenizer|Tokeniz\w{2,4}|Grouping texts|Generating \w{1,30} split|Preprocess\w{2,4}|"
     r"Packing|Converting format)[^|%]{0,60}: {1,4}\d{1,2}%\|"
@@ -86,10 +88,15 @@ def findings(
         first_symptom=evidence_of(earliest) if earliest else None,
         victims=tuple(sorted(complaining - {rank for suspect in suspects for rank in suspect.ranks})),
         evidence=tuple(evidence_of(event) for event in echoes[:3]),
-        missing=()
-        if behind or stuck or different
-        else (STACKS,) if any(event.exit_code is not None for _, event in classified) else (STACKS, EXIT_CODES),
+        missing=() if behind or stuck or different else _missing([event for _, event in classified], timed_out=timed_out),
     )  # fmt: skip
+
+
+def _missing(events: Sequence[LogEvent], *, timed_out: bool) -> tuple[str, ...]:
+    """Return what would show more: of processes that have ended, no stacks."""
+    if any(event.exit_code is not None for event in events):
+        return (STACKS,) if timed_out else (LOGS,)
+    return (STACKS, EXIT_CODES)
 
 
 def _minority(stuck: dict[int, LogEvent], seen: Collection[int | None]) -> dict[int, LogEvent]:

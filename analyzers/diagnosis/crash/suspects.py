@@ -10,6 +10,8 @@ from analyzers.diagnosis.crash.failures import Failure, last_name, said_by
 from analyzers.model.finding import Suspect
 
 MAX_EVIDENCE = 12
+MAX_REJECTED = 8
+LEAST_STRENGTH = 0.05
 
 
 def crash_row(group: Sequence[Failure], spread: str) -> str:
@@ -21,13 +23,22 @@ def crash_row(group: Sequence[Failure], spread: str) -> str:
 
 
 def fault_class_of(group: Sequence[Failure], row: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Return the fault class of a row; of its own for what an environment lacks, and for a program's error on one rank."""
+    """Return the fault class of a row; of its own for what an environment lacks, what can pass, and a program's own error."""
+    if group[0].kind == "file_system" and all(_can_pass(failure, table) for failure in group):
+        return "file_system_lapse"
     if group[0].kind != "user":
         return str(row["class"])
     if all(_raised(failure) in table.get("not_installed", ()) for failure in group):
         return "not_installed"
-    raised_again = row["class"] == "exception_one_rank" and all(_is_raised_again(failure, table) for failure in group)
-    return "program_error" if raised_again else str(row["class"])
+    if not all(_is_raised_again(failure, table) for failure in group):
+        return str(row["class"])
+    return "program_error_everywhere" if row["class"] == "exception_all_ranks" else "program_error"
+
+
+def _can_pass(failure: Failure, table: Mapping[str, Any]) -> bool:
+    """Whether a file system may answer at the next try: by its words, it is neither full nor read-only."""
+    said = said_by(failure.event) if failure.event is not None else ""
+    return any(words in said for words in table.get("file_system_lapses", ()))
 
 
 def _raised(failure: Failure) -> str:
@@ -93,3 +104,18 @@ def _nodes(group: Sequence[Failure], why: str, strength: float) -> tuple[Suspect
         Suspect(kind="node", strength=strength, why=why.format(what=one.what()), node=node, evidence=one.evidence())
         for node, one in sorted(by_node.items())
     )
+
+
+def rejected(victims: Sequence[Failure], group: Sequence[Failure]) -> tuple[Suspect, ...]:
+    """Return victims that logged an error, with why it accuses no rank; the launcher's first comes first."""
+    spoke = sorted((failure for failure in victims if failure.event is not None), key=lambda each: not each.first)
+    whys = {"echo": "an echo: its error only shows that a peer or the network stopped answering",
+            "terminated": "its launcher ended it after another had failed" if group else "it was ended from outside"}  # fmt: skip
+    return tuple(
+        Suspect(
+            kind="rank", strength=LEAST_STRENGTH, ranks=(failure.rank,), evidence=failure.evidence()[:1],
+            why=whys.get(failure.kind, "it ended without a reason of its own, after another had given one"),
+        )
+        for failure in spoke[:MAX_REJECTED]
+        if failure.rank is not None
+    )  # fmt: skip

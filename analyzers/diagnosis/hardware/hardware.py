@@ -141,7 +141,7 @@ def _lost(window: Window) -> Iterator[KernelEvent]:
 
 
 _EVENTS = {"reset_required": "gpu_needs_reset", "memory_failed": "gpu_uncorrected", "memory_pending": "gpu_uncorrected",
-           "fabric_not_ready": "fabric_not_ready"}  # fmt: skip
+           "memory_counted": "gpu_counted", "fabric_not_ready": "fabric_not_ready"}  # fmt: skip
 """State in a report of nvidia-smi → the event that the kernel's log might have had of it."""
 
 

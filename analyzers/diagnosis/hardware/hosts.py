@@ -59,11 +59,10 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
         "gpu_uncorrected", "machine", "device", 0.7, "an uncorrectable hardware error of its GPU"
     ),
     ("gpu_counted", None): _Rule(
-        "gpu_counted",
-        "machine",
-        "device",
-        0.4,
-        "nvidia-smi counts uncorrected memory errors of its GPU since the driver was loaded",
+        "gpu_counted", "machine", "device", 0.4, "nvidia-smi counts uncorrected errors since the driver was loaded"
+    ),
+    ("gpu_unread", None): _Rule(
+        "gpu_unread", "machine", "device", 0.4, "nvidia-smi could not read a count of uncorrected errors (ERR!)"
     ),
     ("gpu_reset", None): _Rule("gpu_reset", "unknown", "device", 0.45, "the driver reset a GPU that did not answer"),
     ("gpu_page_fault", None): _Rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collectors.formats.job_log.attempts import ENDS, FATAL, OUTLIVED
+from collectors.formats.job_log.requests import Requests, is_of_request
 from collectors.formats.job_log.shapes import identity
 from collectors.formats.job_log.statements import STATED, listed
 from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
@@ -36,13 +37,18 @@ class FoundEvents:
         self.of_streams.append((name, event))
         return True
 
-    def stayed(self, runs: StepRuns, own_rank: int | None) -> list[tuple[str, LogEvent]]:
-        """Return the events that no list holds and the job's steps did not outlive. ``own_rank``: which the file is of."""
+    def stayed(self, runs: StepRuns, requests: Requests, own_rank: int | None) -> list[tuple[str, LogEvent]]:
+        """Return the events that no list holds, and the job's steps or a server's answers did not outlive.
+
+        ``own_rank``: which the file is of.
+        """
         lists, again = listed(self), self._up_again()
         return [
             (name, event)
             for name, event in self.of_streams
-            if int(event.source) not in lists | again and not self._has_passed(name, event, runs, own_rank)
+            if int(event.source) not in lists | again
+            and not self._has_passed(name, event, runs, own_rank)
+            and not self._is_of_request(name, event, requests, own_rank)
         ]
 
     def _up_again(self) -> set[int]:
@@ -76,6 +82,12 @@ class FoundEvents:
             own = [line for line in after if line.stream == name and line.is_stamped]
             return len(own) >= STEPS_AFTER and not self._has_ended(event, since, own_rank)
         return (event.event in OUTLIVED or event.operation == "daemon") and len(after) >= STEPS_AFTER
+
+    def _is_of_request(self, name: str, event: LogEvent, requests: Requests, own_rank: int | None) -> bool:
+        """Whether a server failed one request, and answered others after it."""
+        since = self._seen[identity(name, event)]
+        ended = self._has_ended(event, since, own_rank)
+        return is_of_request(event) and requests.go_on(name, since, ended=ended)
 
     def _has_ended(self, event: LogEvent, since: int, own_rank: int | None) -> bool:
         """Whether a launcher reports after it that its process failed; one that names no rank may be about it."""

@@ -14,7 +14,7 @@ from itertools import chain
 import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.job_log import found_events, log_marks, rl_steps
+from collectors.formats.job_log import found_events, log_marks, requests, rl_steps
 from collectors.formats.job_log.escaped import lines_of
 from collectors.formats.job_log.found_events import FoundEvents
 from collectors.formats.job_log.job_lines import is_numbered, peel
@@ -77,6 +77,8 @@ def scan(input: Input, most_steps: int = MAX_STEPS_OF_SERIES) -> JobLog:
             log.take(number, last, words, "".join(before))
             if log.full:
                 return log
+        if requests.may_hold(whole):
+            log.take_answers(batch)
     return log
 
 
@@ -119,6 +121,7 @@ class JobLog:
         self.step_blocks = rl_steps.Blocks()
         self.phases = rl_steps.Phases()
         self.stragglers = Stragglers()
+        self.requests = requests.Requests()
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.OF_STATEMENTS, before: str = "") -> None:
         """Read one line; ``before``: what a bar wrote on it and wiped off. Without ``words`` it came before what is open."""
@@ -153,10 +156,18 @@ class JobLog:
             if names_stragglers(text):
                 self.stragglers.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
 
+    def take_answers(self, numbered: list[tuple[int, str]]) -> None:
+        """Read the lines with which a server answers, begins or ends, once something may have failed in it."""
+        if not (self.open or self.found.of_streams or self.streams.last_line):
+            return
+        for number, text in numbered:
+            if requests.may_hold(text):
+                self.requests.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
+
     def events(self) -> list[LogEvent]:
         """Close what is open, give each stream its rank, and return the events by their lines."""
         self.streams.close()
-        stayed = self.found.stayed(self.runs, self.ranks.own_rank)
+        stayed = self.found.stayed(self.runs, self.requests, self.ranks.own_rank)
         every = [*stayed, *self.lost_losses.lasting(), *self._exception_alone()]
         resolved = with_ranks(every, is_torchrun=self.streams.is_torchrun)
         return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
@@ -169,6 +180,7 @@ class JobLog:
             line is None
             or not may_stand(line, found)
             or self.runs.after(line.number)
+            or self.requests.go_on(line.stream, line.number)
             or self.last_number - line.number > LAST_WORDS_LINES
         ):
             return

@@ -82,6 +82,7 @@ _LOGGER = re.compile(r"[^\]]{1,80}\] |\d[\d: .,-]{8,40} [\w.]{1,80} [A-Z]{4,8}: 
 _GROUP_MARGIN = re.compile(r"^\s*(?:\+[-+ ]*|\|) ?")
 _ENDS_MESSAGE = re.compile(
     r"(?:slurmstepd|srun): error: |\[?[IWEF]\d{3,4} \d\d:\d\d|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|={8,}|-{8,}|-- Process \d"
+    r"|(?:INFO|WARNING|ERROR): {2,9}\S"  # uvicorn's lines
     r"|\s{0,3}(?:```|~~~)|</(?:pre|code|details)>"  # the end of a thread's code: what follows, a person wrote
 )
 

@@ -110,6 +110,11 @@ ROWS: tuple[
         )
         for word in (" Off |", " On |")
     ),
+    (  # the library gave the table no value
+        ("ERR! |",),
+        r"\| {1,3}\d{1,3} {2}\S.{4,60}?\| {1,4}" + PCI + r" {1,2}(?:On|Off) \| {1,24}ERR! {1,4}\|\s*$",
+        of_gpu("gpu_unread"),
+    ),
     (("rror during GPU init",), r"amdgpu " + PCI + r": .{0,20}Fatal error during GPU init", of_gpu("gpu_lost")),
     (("lost from bus",), r"amdgpu " + PCI + r": .{0,20}device lost from bus", of_gpu("gpu_lost")),
     (  # drivers/pci/pci.c: the device answers no read of its configuration

@@ -28,6 +28,7 @@ XML_MARK, TEXT_MARK, NO_HANDLE = b"<nvidia_smi_log", b"NVSMI LOG==", b"Unable to
 HEADING, LINES_LIMIT = "NVSMI LOG==", 200_000
 _OF_REPORT = re.compile(
     r"\s*$|\s{1,40}(?:[A-Z]|vGPU)[\w .,()/%*&+-]{0,80}?(?:\s+:(?: .*)?)?$|[A-Z][\w ]{1,40}\s{2,30}: |"
+    r"(?:Timestamp|Driver Version|CUDA Version|Attached GPUs) : |"  # where a paste lost the columns
     r"GPU (?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]$|Unable to determine the device handle for "
 )
 """A heading, a value behind its colon, or a GPU. A line of anything else, though indented too, ends the report."""

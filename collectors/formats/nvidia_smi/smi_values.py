@@ -94,6 +94,11 @@ _SAID: tuple[tuple[str, tuple[Path, ...], tuple[str, ...]], ...] = (
     ("fabric_not_ready", (("fabric", "state"),), ("in progress", "not started")),
 )
 """State → where the log says so, and with which words. A row or page that is pending waits for the GPU's reset."""
+_COUNTED = {
+    metric.removesuffix("_total").replace("_", " "): paths for metric, paths in COUNTERS.items()
+    if metric.endswith("_volatile_total") and ("uncorrectable" in metric or "dbe" in metric)
+}  # fmt: skip
+"""What ECC could not correct since the driver was loaded. Aggregate counts are of the device's whole life, and no state."""
 NO_HANDLE = "Unable to determine the device handle"  # the tool's words for a GPU that it lists and cannot open
 TROUBLED_VALUES = 2  # that must read so: a single one may be the tool's own trouble with that value
 
@@ -131,4 +136,6 @@ def state(gpu: SmiGpu) -> tuple[str, str] | None:
     for word, paths, texts in _SAID:
         if said := next((path for path in paths if gpu.values.get(path, "").lower() in texts), None):
             return word, f"{' / '.join(said).replace('_', ' ')}: {gpu.values[said]}"
-    return None
+    counts = ((name, number(gpu.get(*paths)) or 0) for name, paths in _COUNTED.items())
+    counted = next(((name, count) for name, count in counts if count > 0), None)
+    return ("memory_counted", f"{counted[0]}: {counted[1]:.0f}") if counted else None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from collectors.formats.job_log.requests import without_requests
+
 LOOKED_AT = 1 << 16  # characters
 _SERVES = re.compile(
     r"Application startup complete|Uvicorn running on http|server is fired up and ready to roll|Starting vLLM API server|"
@@ -65,8 +67,11 @@ def is_everyday(line: str) -> bool:
 
 
 def is_sound(text: str) -> bool:
-    """Whether a server says that it serves, and no line has words of a failure."""
-    return _SERVES.search(text) is not None and _TROUBLE.search(text[:LOOKED_AT]) is None
+    """Whether a server says that it serves, and no line has words of a failure but those of one request."""
+    if _SERVES.search(text) is None:
+        return False
+    lines = text[:LOOKED_AT].splitlines()
+    return not any(_TROUBLE.search(line) for line in lines) or not any(map(_TROUBLE.search, without_requests(lines)))
 
 
 def is_of_table(line: str) -> bool:

@@ -258,3 +258,26 @@ def test_a_process_of_an_earlier_run_is_missed_by_no_launcher(began: float, name
 
     findings = judged([*rows, killed], nodes=dict.fromkeys(range(3), "n"))
     assert [named(one) for one in findings if one.suspects] == named_ranks
+
+
+@pytest.mark.parametrize(
+    ("echoed", "local_rank", "exit_code", "named_by_exit"),
+    [
+        (3, 3, 1, False),
+        (11, 3, 1, False),  # local rank 3 of a second node with eight
+        (0, 3, 1, True),  # another process: no node has so few
+        (5, 3, 1, True),
+        (3, 3, 7, True),  # a code of its own
+    ],
+)
+def test_an_exit_that_may_be_of_the_process_that_lost_a_peer_names_none(
+    echoed: int, local_rank: int, exit_code: int, named_by_exit: bool
+) -> None:
+    """A launcher's line gives the number on the node alone, and an exception ended the process that logged the echo."""
+    end = LogEvent(
+        source="launch.log:9", event="exit", local_rank=local_rank, exit_code=exit_code, first=True, text="failed"
+    )
+    (finding,) = judged([echo(echoed), end], 16)
+
+    assert (finding.fault_class == "exit_unexplained") is named_by_exit
+    assert bool(finding.suspects) is named_by_exit

@@ -71,3 +71,39 @@ def test_what_the_same_code_raises_again_has_a_class_of_its_own(exception: str, 
     finding = only([raised(2, exception, message), echo(0), echo(1), echo(3)])
 
     assert (finding.cause, finding.fault_class) == ("code", fault_class)
+
+
+@pytest.mark.parametrize(
+    ("exception", "on_some", "on_all"),
+    [
+        ("KeyError", "program_error", "program_error_everywhere"),
+        ("RuntimeError", "exception_some_ranks", "exception_all_ranks"),
+    ],
+)
+def test_a_programs_own_error_is_that_on_any_number_of_ranks(exception: str, on_some: str, on_all: str) -> None:
+    """The same code raises it again, however many ranks raised it."""
+    some = only([*(raised(rank, exception, "'x'") for rank in (0, 1)), *map(echo, range(2, 8))], 8)
+    every = only([raised(rank, exception, "'x'") for rank in range(4)])
+
+    assert (some.cause, some.fault_class) == ("code", on_some)
+    assert (every.cause, every.fault_class) == ("code", on_all)
+
+
+@pytest.mark.parametrize(
+    ("message", "fault_class"),
+    [
+        ("[Errno 5] Input/output error: '/fs/a.tar'", "file_system_lapse"),
+        ("[Errno 116] Stale file handle: '/fs/a.tar'", "file_system_lapse"),
+        ("[Errno 121] Remote I/O error: '/fs/a.tar'", "file_system_lapse"),
+        ("[Errno 107] Transport endpoint is not connected: '/fs/a.tar'", "file_system_lapse"),
+        ("[Errno 28] No space left on device: '/fs/a.tar'", "file_system_error"),
+        ("[Errno 122] Disk quota exceeded: '/fs/a.tar'", "file_system_error"),
+        ("[Errno 30] Read-only file system: '/fs/a.tar'", "file_system_error"),
+    ],
+)
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_what_a_file_system_does_not_answer_once_can_pass(message: str, fault_class: str, ranks: int) -> None:
+    """A full one, and one that may only be read, meet each start."""
+    finding = only([raised(rank, "OSError", message) for rank in range(ranks)])
+
+    assert (finding.cause, finding.fault_class) == ("storage", fault_class)

@@ -129,3 +129,37 @@ def test_nothing_is_done_where_nothing_is_named() -> None:
     verdict = decided()
     assert (verdict.symptom, verdict.abstained, verdict.action.kind) == ("unknown", True, "none")
     assert verdict.missing
+
+
+@pytest.mark.parametrize(
+    ("fault_class", "cause", "kind", "says"),
+    [
+        ("file_system_lapse", "storage", "reattempt", "that path"),
+        ("file_system_error", "storage", "none", "space"),
+        ("program_error_everywhere", "code", "none", "mend"),
+        ("device_assert", "code", "none", "index out of range"),
+        ("exception_some_ranks", "code", "reattempt", "read it"),
+        ("exception_all_ranks", "code", "reattempt", "read it"),
+        ("exception_all_ranks", "storage", "none", "file system"),
+        ("device_fault_all_ranks", "code", "reattempt", "compute-sanitizer"),
+        ("crashed_all_ranks", "code", "reattempt", "native stack"),
+        ("aborted_all_ranks", "code", "reattempt", "native stack"),
+        ("segfault", "code", "reattempt", "native stack"),
+    ],
+)
+def test_older_code_is_no_answer_where_no_version_is_known(fault_class: str, cause: str, kind: str, says: str) -> None:
+    """A crash says what is to be looked at; whether another version ran well, only a job's past shows (docs/ladder.md)."""
+    of = "storage" if cause == "storage" else "code"
+    action = decided(claim("crash", fault_class, suspect(5, kind=of), cause=cause, symptom="crash")).action
+
+    assert (action.kind, action.nodes) == (kind, ())
+    assert says in action.why
+
+
+def test_the_node_of_an_error_of_its_device_is_tested() -> None:
+    """Where the node of the rank is known, as by its launcher's table, it is named: nobody is asked for it."""
+    met = claim("crash", "device_fault", suspect(5, strength=0.5), cause="unknown", symptom="crash")
+    known, unknown = decided(met).action, decided(met, topology=BARE).action
+
+    assert [(one.kind, one.ranks) for one in (known, unknown)] == [("probe", (5,))] * 2
+    assert (known.nodes, unknown.nodes) == (("n1",), ())

@@ -223,6 +223,34 @@ def test_a_device_that_fails_beside_a_programs_error_makes_neither_surer() -> No
     assert (len(alone.culprits), alone.action.kind) == (1, "none")
 
 
+@pytest.mark.parametrize(
+    ("fault_class", "kind", "strength", "action"),
+    [
+        ("xid_79", "node", 0.95, "reboot_node"),
+        ("ecc_dbe", "node", 0.9, "reset_gpu"),
+        ("gpu_counted", "rank", 0.4, "probe"),
+    ],
+)
+def test_a_failed_device_explains_the_error_that_its_program_met(
+    fault_class: str, kind: str, strength: float, action: str
+) -> None:
+    """An illegal access alone is open; beside an event of that GPU its node is named, for what the event asks for."""
+    met = claim(
+        "crash", "device_fault", suspect(5, strength=0.45), cause="unknown", symptom="crash", missing=("an Xid",)
+    )
+    event = suspect(5, kind="device", node="n7", device="0000:9b:00", strength=strength)
+
+    verdict = decided(met, claim("hardware", fault_class, event, symptom="hardware"), topology=BARE)
+
+    assert (verdict.symptom, [one.kind for one in verdict.culprits]) == ("crash", [kind])
+    assert verdict.culprits[0].ranks == (5,)
+    assert verdict.action.kind == action
+    if kind == "node":
+        assert (verdict.culprits[0].id, verdict.action.nodes) == ("n7", ("n7",))
+        assert verdict.culprits[0].probability == strength
+        assert not verdict.missing
+
+
 def test_hardware_on_the_culprits_node_confirms_it() -> None:
     """A device event on the node that holds the job up is the same root: its device and its sentence are added."""
     device = claim("hardware", "xid_79", suspect(kind="device", node="n1", device="0000:9b:00", strength=0.95))

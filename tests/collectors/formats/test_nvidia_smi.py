@@ -36,8 +36,8 @@ def test_a_report_gives_names_values_and_processes() -> None:
         "power_limit_watts": 700, "gpu_temperature_celsius": 87, "memory_temperature_celsius": 92, "sm_clock_mhz": 1110,
         "memory_clock_mhz": 2619, "performance_state": 0, "pcie_generation": 5, "pcie_width_lanes": 8,
         "memory_used_mib": 64000, "ecc_sram_correctable_volatile_total": 0, "ecc_sram_uncorrectable_parity_volatile_total": 0,
-        "ecc_sram_uncorrectable_sec_ded_volatile_total": 1, "ecc_dram_correctable_volatile_total": 7,
-        "ecc_dram_uncorrectable_volatile_total": 4, "ecc_dram_uncorrectable_aggregate_total": 9,
+        "ecc_sram_uncorrectable_sec_ded_volatile_total": 0, "ecc_dram_correctable_volatile_total": 7,
+        "ecc_dram_uncorrectable_volatile_total": 0, "ecc_dram_uncorrectable_aggregate_total": 9,
         "remapped_rows_correctable_total": 0, "remapped_rows_uncorrectable_total": 2, "remapped_rows_pending": 0,
         "remapped_rows_failed": 0, "pcie_replays_total": 3, "throttle_reasons_mask": 0x4 | 0x8 | 0x40,
     }  # fmt: skip
@@ -157,15 +157,44 @@ def test_a_needed_reset_is_told() -> None:
             "fabric_not_ready",
         ),
         ("DRAM Uncorrectable            : 9", "DRAM Uncorrectable            : 900", None),
+        ("DRAM Uncorrectable            : 0", "DRAM Uncorrectable            : 4", "memory_counted"),
+        ("SRAM Uncorrectable SEC-DED    : 0", "SRAM Uncorrectable SEC-DED    : 1", "memory_counted"),
     ],
 )
 def test_what_a_report_says_of_memory_and_fabric_is_a_state(was: str, now: str, state: str | None) -> None:
-    """A row or page that waits, a remapping that failed and a fabric that is not ready are states; a lifetime's count is none."""
+    """A row or page that waits, a remapping that failed, a fabric that is not ready and errors of late are states.
+
+    A count of the device's whole life is none.
+    """
     assert was in text()
 
     assert [one.state for one in records(text().replace(was, now)) if isinstance(one, DeviceState)] == [state] * bool(
         state
     )
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "named"),
+    [
+        ("DRAM Uncorrectable            : 0", "DRAM Uncorrectable            : 4", True),
+        ("DRAM Uncorrectable            : 9", "DRAM Uncorrectable            : 900", False),
+    ],
+)
+def test_errors_since_the_driver_was_loaded_ask_for_a_test(was: str, now: str, named: bool) -> None:
+    """The GPU is tested, nobody is evicted, and the words are those of people; counts of its whole life name nobody."""
+    verdict = judge(Window.build(records(text().replace(was, now))), Topology(), KNOWLEDGE)
+
+    assert bool(verdict.culprits) is named
+    assert verdict.action.kind == ("probe" if named else "none")
+    assert "gpu counted" not in verdict.action.why
+    assert ("uncorrected memory errors" in verdict.action.why) is named
+
+
+def test_a_head_without_its_columns_is_read() -> None:
+    """A paste that lost the spaces before the colons is a report."""
+    pasted = text().replace("Attached GPUs                             :", "Attached GPUs :")
+    assert pasted != text()
+    assert recognise(pasted.encode(), "smi.txt") == recognise(text().encode(), "smi.txt")
 
 
 def test_a_report_among_other_lines_is_taken_out_of_them() -> None:

@@ -48,6 +48,15 @@ E   RuntimeError: CUDA error: an illegal memory access was encountered
 FAILED tests/test_gather.py::test_of_two - RuntimeError: CUDA error: an illegal memory access was encountered
 1 failed, 9 passed in 4.20s
 """
+REFUSED = """\
+ERROR 08-14 10:01:02 [serving_chat.py:212] Traceback (most recent call last):
+ERROR 08-14 10:01:02 [serving_chat.py:212]   File "/vllm/entrypoints/openai/serving_chat.py", line 201, in create
+ERROR 08-14 10:01:02 [serving_chat.py:212]     raise ValueError(said)
+ERROR 08-14 10:01:02 [serving_chat.py:212] ValueError: the prompt of 9000 tokens is longer than this model takes
+INFO:     127.0.0.1:50123 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request
+INFO:     127.0.0.1:50124 - "POST /v1/chat/completions HTTP/1.1" 200 OK
+"""
+LEFT = "[2026-08-14 10:00:32] Abort request since client disconnected rid=5c1\n"
 ENGINE_DIED = "ERROR 08-14 10:02:00 [core.py:410] EngineCore encountered a fatal problem and stops\n"
 
 
@@ -67,10 +76,12 @@ def said_of(text: str, folder: Path) -> str:
     [
         (VLLM, "the log of a server that serves"),
         (SGLANG, "the log of a server that serves"),
+        (VLLM + REFUSED, "the log of a server that serves"),
+        (SGLANG + LEFT + SGLANG.splitlines()[-1], "the log of a server that serves"),
         (TABLE, "a table of GPUs that answer"),
         (TESTS, "the report of a test run"),
     ],
-    ids=["vllm", "sglang", "nvidia-smi", "tests"],
+    ids=["vllm", "sglang", "a request refused", "a client left", "nvidia-smi", "tests"],
 )
 def test_what_tells_of_no_fault_is_called_what_it_is(text: str, what: str, tmp_path: Path) -> None:
     """No cause is given by its words, nothing is called unreadable, and nobody is asked for the whole log."""

@@ -67,3 +67,42 @@ def test_what_to_collect_fits_the_framework() -> None:
     assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" not in asked
     assert "VLLM_LOGGING_LEVEL" not in trained
     assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in trained
+
+
+RESET = (
+    '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/w/train.py", line 8, in main\n[rank3]:     step()\n'
+    "[rank3]: ConnectionResetError: [Errno 104] Connection reset by peer\n"
+)
+TABLE = "E1122 10:00:09.1 40 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 3 (pid: 43)\n"
+
+
+def test_of_a_job_that_has_ended_no_stacks_are_asked() -> None:
+    """A reset peer is a victim: nothing is named, a plain restart is offered, and what the job left may show more."""
+    verdict = _on(RESET + TABLE)
+    said = text.render(verdict)
+
+    assert verdict.abstained
+    assert (verdict.action.kind, verdict.action.nodes) == ("reattempt", ())
+    assert "py-spy" not in said
+    assert "stacks of all ranks" not in said
+    assert "have ended" in said
+    assert "dmesg" in said
+
+
+def test_of_a_job_of_which_no_end_is_known_stacks_are_asked() -> None:
+    """The control: without the launcher's report the others may still run."""
+    verdict = _on(RESET)
+
+    assert verdict.action.kind == "none"
+    assert "py-spy" in text.render(verdict)
+
+
+@pytest.mark.parametrize("stamp", ["E1122 10:00:09.1 40 ", ""])
+def test_who_was_killed_brought_nothing_down(stamp: str) -> None:
+    """The headline says what is known: the signal, and that nothing shows who sent it."""
+    killed = f"{stamp}torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 43)\n"
+    (headline,) = story.headlines(_on(killed))
+
+    assert str(headline).startswith("Local rank 3 was killed (SIGKILL)")
+    assert str(headline).endswith("nothing read shows by whom")
+    assert "brought" not in str(headline)
