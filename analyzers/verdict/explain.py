@@ -13,7 +13,7 @@ from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Culprit, EvidenceItem, FirstSymptom, Missing, Rejected, Victims, instant
 from analyzers.model.window import Window
-from analyzers.verdict.correlate import Candidate, Correlation
+from analyzers.verdict.candidates import Candidate, Correlation
 from collectors.records import KernelEvent, StackDump
 
 MOST_REJECTED = 8
@@ -50,8 +50,10 @@ def why_of_set(root: Candidate, ranks: tuple[int, ...]) -> str:
 
 
 def first_symptom_of(decision: Correlation) -> FirstSymptom | None:
-    """Return the earliest first symptom of all findings."""
-    known = [finding.first_symptom for finding in decision.findings if finding.first_symptom is not None]
+    """Return the earliest first symptom of all findings, but for the wait of a rank that its stack shows elsewhere."""
+    elsewhere = _in_own_input(decision)
+    found = [finding.first_symptom for finding in decision.findings if finding.first_symptom is not None]
+    known = [first for first in found if first.rank not in elsewhere]
     first = min(known, key=lambda one: one.at if one.at is not None else float("inf"), default=None)
     return None if first is None else FirstSymptom(text=first.text, rank=first.rank, at=instant(first.at))
 
@@ -59,11 +61,28 @@ def first_symptom_of(decision: Correlation) -> FirstSymptom | None:
 def victims_of(decision: Correlation, named: list[tuple[str, Candidate]], culprits: tuple[Culprit, ...]) -> Victims:
     """Return the ranks that wait: for the culprits, or where none is named for any rank; an acquitted suspect waits too."""
     guilty = {rank for culprit in culprits for rank in culprit.ranks}
-    acquitted = {rank for _, root in named if root.narrowed for rank in root.finding.scope}
-    ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - guilty)
-    ends = [(finding, chain) for finding in decision.findings for chain in finding.chains]
-    chains = [" → ".join(map(str, chain)) for _, chain in ends if not guilty or chain[-1] in guilty]
+    others = (
+        root for _, root in named if root.narrowed or any(one.kind == "storage" and one.ranks for one in root.suspects)
+    )
+    acquitted = {rank for root in others for rank in root.finding.scope}
+    elsewhere = guilty | _in_own_input(decision)
+    ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - elsewhere)
+    ends = [chain for finding in decision.findings for chain in finding.chains if chain[0] not in elsewhere]
+    chains = [" → ".join(map(str, chain)) for chain in ends if not guilty or chain[-1] in guilty]
     return Victims(count=len(ranks), ranks=ranges(ranks), chains=tuple(dict.fromkeys(chains))[:6])
+
+
+def _in_own_input(decision: Correlation) -> set[int]:
+    """Return the ranks whose stacks stand where each reads for itself: whatever their dumps show, that is no wait for another."""
+    named = {
+        rank
+        for finding in decision.findings
+        if has(finding.fault_class, "own_input")
+        for suspect in finding.suspects
+        for rank in suspect.ranks
+    }
+    alike = (root for root in decision.roots if root.finding.cause == "data" and has(root.finding.fault_class, "alike"))
+    return named.union(*(root.finding.scope for root in alike))
 
 
 def rejected_by(decision: Correlation, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
