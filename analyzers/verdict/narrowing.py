@@ -32,7 +32,9 @@ def narrowed(decision: Correlation, root: Candidate, finding: Finding, topology:
     strength = max(suspect.strength for suspect in finding.suspects)
     if strength < EVEN_ODDS:
         return root  # a hint picks no suspect
-    if has(finding.fault_class, "no_stack"):  # which rank it is rests on what is missing: no figure of the waits is about that
+    if has(
+        finding.fault_class, "no_stack"
+    ):  # which rank it is rests on what is missing: no figure of the waits is about that
         root = replace(root, finding=replace(root.finding, fault_class=finding.fault_class))
     raised = tuple(replace(s, strength=max(strength, s.strength)) for s in agreed)
     decision.rejected.extend(

@@ -9,6 +9,8 @@ from analyzers.model.fault_classes import has
 from analyzers.model.finding import Finding, Suspect
 from analyzers.verdict.candidates import SAME_EVENT, Argument, Candidate, Correlation
 
+_STANDS_STILL = ("hang", "hardware")
+"""Symptoms of a root that blames the storage, and of which it is one with others."""
 _IN_FILES = frozenset({"stuck_storage", "stuck_checkpoint"})
 
 
@@ -60,13 +62,11 @@ def _waited_for(root: Candidate, waiters: tuple[Suspect, ...], finding: Finding)
 
 
 def one_storage(roots: Sequence[Candidate]) -> list[Candidate]:
-    """Return the roots with those that blame the storage as one: what several of them show is one file system."""
-    alike = [root for root in roots if _is_storage(root)]
+    """Return the roots with those that blame the storage for a hang as one: what several of them show is one file system."""
+    alike = [root for root in roots if _is_storage(root) and root.finding.symptom in _STANDS_STILL]
     if len(alike) < 2:
         return list(roots)
-    first = min(
-        alike, key=lambda root: (root.finding.symptom != "hang", not root.ranks, root.finding.onset or float("inf"))
-    )
+    first = min(alike, key=lambda root: (_STANDS_STILL.index(root.finding.symptom), root.finding.onset or float("inf")))
     joined = first
     for root in alike:
         joined = joined if root is first else _joined(joined, root)

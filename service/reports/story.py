@@ -210,8 +210,8 @@ def _one(culprit: Culprit) -> str:
         return f"One or more of {culprit.id}" if ", " in culprit.id else f"{culprit.kind.capitalize()} {culprit.id}"
     if culprit.kind == "storage" and culprit.ranks:
         at = f" on {culprit.id}" if culprit.id not in ("", culprit.kind) else ""
-        wait = "waits" if len(culprit.ranks) == 1 else "wait"
-        return f"The storage for which {plural_ranks(culprit.ranks)}{at} {wait} (not a machine)"
+        use = "uses" if len(culprit.ranks) == 1 else "use"
+        return f"The storage that {plural_ranks(culprit.ranks)}{at} {use} (not a machine)"
     if culprit.kind in NOT_A_MACHINE:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
             culprit.kind, f"The {culprit.kind}"

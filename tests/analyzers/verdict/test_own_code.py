@@ -140,7 +140,7 @@ def test_a_loader_that_waits_for_a_file_system_has_no_machine_evicted(looks: int
     page = said(found)
 
     assert (found.cause, named(found), found.action.kind) == ("storage", [2], "none")
-    assert page.startswith("The storage for which rank 2 on gpu-2 waits (not a machine) hangs the job")
+    assert page.startswith("The storage that rank 2 on gpu-2 uses (not a machine) hangs the job")
     assert "network file system (NFS)" in page
 
 

@@ -53,7 +53,7 @@ def test_a_worker_that_a_silent_server_blocks_is_the_storages_and_names_who_wait
 
     assert (found.symptom, found.cause, ranks_named(found), found.action.kind) == ("hang", "storage", [2], "none")
     assert len(found.roots) == 1
-    assert page.startswith("The storage for which rank 2 on gpu-2 waits (not a machine) hangs the job")
+    assert page.startswith("The storage that rank 2 on gpu-2 uses (not a machine) hangs the job")
     assert "nas-3" in page
     assert "blocked in a file system" in page
     assert not [one.what for one in found.missing if "stack" in one.what]
