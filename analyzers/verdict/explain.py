@@ -74,15 +74,13 @@ def victims_of(decision: Correlation, named: list[tuple[str, Candidate]], culpri
 
 def _in_own_input(decision: Correlation) -> set[int]:
     """Return the ranks whose stacks stand where each reads for itself: whatever their dumps show, that is no wait for another."""
-    named = {
-        rank
-        for finding in decision.findings
-        if has(finding.fault_class, "own_input")
-        for suspect in finding.suspects
-        for rank in suspect.ranks
-    }
     alike = (root for root in decision.roots if root.finding.cause == "data" and has(root.finding.fault_class, "alike"))
-    return named.union(*(root.finding.scope for root in alike))
+    return _found_in_own_input(decision).union(*(root.finding.scope for root in alike))
+
+
+def _found_in_own_input(decision: Correlation) -> set[int]:
+    claims = (finding for finding in decision.findings if has(finding.fault_class, "own_input"))
+    return {rank for finding in claims for suspect in finding.suspects for rank in suspect.ranks}
 
 
 def rejected_by(decision: Correlation, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
@@ -127,6 +125,7 @@ def missing_from(
         for one in decision.excused
         if one.cause == "unknown" and not has(one.fault_class, "from_outside")
     ]
+    entries += _still_reading(decision, culprits)
     dumped = {dump.rank for dump in window.dumps}
     absent = [rank for rank in topology.ranks if rank not in dumped]
     if absent and window.dumps and not any("left no dump" in entry.what for entry in entries):
@@ -143,6 +142,15 @@ def missing_from(
             Missing(what=f"{loose:,} {named} no rank: name the files stacks_rankN.json", matters=not culprits)
         )
     return tuple(dict.fromkeys([*entries, *_assumed_years(decision, window)]))
+
+
+def _still_reading(decision: Correlation, culprits: tuple[Culprit, ...]) -> Iterator[Missing]:
+    """Yield, beside what is named, the ranks that stand in their data loaders: they are neither named nor known to wait."""
+    if culprits and (ranks := sorted(_found_in_own_input(decision) - {rank for one in culprits for rank in one.ranks})):
+        named = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+        yield Missing(
+            what=f"whether {named} will leave the data loader that the stacks show: stacks taken again, later"
+        )
 
 
 def _assumed_years(decision: Correlation, window: Window) -> Iterator[Missing]:

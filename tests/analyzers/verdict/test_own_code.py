@@ -222,3 +222,16 @@ def test_a_rank_whose_stack_alone_is_missing_is_named_with_less() -> None:
     picked = calibrated(decided(waits, absent), load())
     assert [(one.ranks, one.probability) for one in picked.culprits] == [((2,), 0.6)]
     assert (picked.action.kind, picked.roots[0].calibration) == ("probe", "none")
+
+
+def test_a_rank_in_its_loader_beside_a_stopped_one_is_neither_named_nor_said_to_wait() -> None:
+    """The stopped one is certain; whether the other is stuck as well only its next stack shows."""
+    stopped = claim(
+        "hang", "never_entered", suspect(5, strength=0.95), scope=frozenset(range(64)), victims=tuple(range(5))
+    )
+    state = claim("process", "stopped", suspect(5, strength=0.95))
+    beside = claim("stacks", "stuck_data_loader", suspect(2), cause="data", narrows=True)
+    found = decided(stopped, state, beside)
+
+    assert (named(found), found.victims.ranks) == ([5], "0-1,3-4")
+    assert ["rank 2" in one.what for one in found.missing] == [True]
