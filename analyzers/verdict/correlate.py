@@ -22,12 +22,18 @@ from analyzers.verdict.candidates import (
     Candidate,
     Correlation,
     Excused,
+    blamed,
+    is_storage,
+    narrowed,
     nodes_of,
+    one_storage,
+    shows_who_only,
     split,
+    standing_alone,
+    with_alike,
+    with_waiters,
 )
-from analyzers.verdict.narrowing import narrowed, standing_alone, with_alike
 from analyzers.verdict.senders import one_voice
-from analyzers.verdict.storage import blamed, one_storage, shows_who_only, with_waiters
 
 _PRECEDENCE: tuple[Family, ...] = ("log", "waits", "roles", "process", "hardware", "timings", "stacks")
 MOST_NOT_EXCLUDED = 8
@@ -160,7 +166,10 @@ def _support_or_stand(decision: Correlation, finding: Finding, topology: Topolog
     """A weak claim supports a root it agrees with, and stands for itself only where there is no other, and it is so sure."""
     before = bool(decision.roots) or _strength(finding) < least
     for new in split(finding):
-        if not confirm(decision, new, topology) and not before and not _running(decision.findings):
+        if confirm(decision, new, topology):
+            continue
+        joins = is_storage(new) and any(map(is_storage, decision.roots))
+        if joins or not (before or _running(decision.findings)):
             decision.roots.append(new)
 
 

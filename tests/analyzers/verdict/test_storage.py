@@ -97,3 +97,13 @@ def test_what_a_device_lost_is_no_wait_for_files() -> None:
     found = decided(claim("hang", "completion_lost", suspect(5, strength=0.97), scope=frozenset({5})), state)
 
     assert (found.cause, named(found)) == ("machine", [("node n1", (5,))])
+
+
+def test_one_agent_that_says_it_twice_makes_it_no_surer() -> None:
+    """A state and a line of the kernel that one node's agent sent are one agent's word."""
+    held = Suspect(kind="storage", strength=0.5, why="rank 5 waits for NFS", ranks=(5,), evidence=(Evidence(text="D"),))
+    state = claim("process", "file_server_wait", held, cause="storage", senders=frozenset({"n1"}))
+    once, twice = decided(state), decided(state, server(4, 5, 6, 7, senders=frozenset({"n1"})))
+
+    assert once.culprits[0].probability == twice.culprits[0].probability == 0.5
+    assert decided(state, server(4, 5, 6, 7)).culprits[0].probability == 0.75
