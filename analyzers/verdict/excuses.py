@@ -32,25 +32,38 @@ def without_echoes(findings: Iterable[Finding], witness: Witness) -> list[Findin
     outside = frozenset(
         rank for finding in found if has(finding.fault_class, "waits_outside") for rank in finding.scope
     )
-    shared = frozenset(rank for finding in found for rank in _held_alike(finding, witness))
+    in_files = frozenset(rank for finding in found for rank in _in_files(finding))
+    reading = frozenset(rank for finding in found for rank in _reading(finding, witness))
     kept: list[Finding] = []
     left: dict[int, str] = {}
     first: Finding | None = None  # the first finding that names a rank that has left
     for finding in found:
         gone = _left(finding, witness)
-        innocent = shared | gone.keys() if _doubtful(finding) else frozenset[int]()
+        alike = reading if finding.family == "waits" and reading.issuperset(_about(finding)) else frozenset[int]()
+        innocent = in_files | alike | gone.keys() if _doubtful(finding) else frozenset[int]()
         kept.append(_without(finding, innocent | (outside if _within_role(finding) else frozenset())))
         first = first or (finding if gone else None)
         left |= gone
     return kept if first is None else [*kept, _uneven(first, left)]
 
 
-def _held_alike(finding: Finding, witness: Witness) -> frozenset[int]:
-    """Return the ranks that wait for files, where they are several, or all ranks where all of them read their data."""
+def _in_files(finding: Finding) -> frozenset[int]:
+    """Return the ranks that wait for files by a finding that blames the storage, where they are several."""
+    ranks = _about(finding) if finding.cause == "storage" else frozenset[int]()
+    return ranks if len(ranks) > 1 else frozenset()
+
+
+def _reading(finding: Finding, witness: Witness) -> frozenset[int]:
+    """Return the ranks that all read their data by a finding about more than half of the job: none of them waits for another."""
+    all_alike = finding.cause == "data" and has(finding.fault_class, "alike")
+    ranks = _about(finding) if all_alike else frozenset[int]()
+    return ranks if 2 * len(ranks) > len(witness.topology.ranks) else frozenset()
+
+
+def _about(finding: Finding) -> frozenset[int]:
+    """Return the ranks that a finding with suspects names, or all that it is about."""
     ranks = frozenset(rank for suspect in finding.suspects for rank in suspect.ranks) or finding.scope
-    all_alike = has(finding.fault_class, "alike") and ranks.issuperset(witness.topology.ranks)
-    held = finding.cause == "storage" or (finding.cause == "data" and all_alike)
-    return ranks if held and finding.suspects and len(ranks) > 1 else frozenset()
+    return ranks if finding.suspects else frozenset()
 
 
 def _doubtful(finding: Finding) -> bool:

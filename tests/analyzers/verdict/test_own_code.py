@@ -190,6 +190,32 @@ def test_where_all_stand_in_their_loaders_dumps_that_differ_accuse_no_machine(
     assert "4 ranks stand in" in said(found)
 
 
+def test_loaders_of_all_ranks_excuse_no_process_that_has_ended() -> None:
+    """What its stack showed before is no reason of its end."""
+    row = ProcessState(
+        source="ps.txt:4",
+        at=START + 61.0,
+        node="gpu-2",
+        job="llama",
+        attempt=1,
+        rank=2,
+        pid=102,
+        state="Z",
+        boot_id="b",
+    )
+    found = verdict([*all_in_loaders(2), row], None)
+
+    assert (found.cause, named(found)) == ("machine", [2])
+
+
+def test_a_stack_that_is_missing_of_a_rank_that_holds_no_other_up_changes_nothing() -> None:
+    """All whom the dumps may accuse are seen in their loaders: less evidence is no bolder."""
+    without = [one for one in all_in_loaders(1, 2) if not (isinstance(one, StackDump) and one.rank == 0)]
+    found = verdict(without, None)
+
+    assert (found.cause, [one.kind for one in found.culprits], found.action.kind) == ("data", ["data"], "none")
+
+
 def test_loaders_of_some_ranks_acquit_none_of_whom_nothing_is_seen() -> None:
     """The stacks of two ranks are there, the dumps hold up a third: less evidence is no bolder."""
     seen_ones = [one for one in all_in_loaders(2) if not isinstance(one, StackDump) or one.rank in {0, 1}]
