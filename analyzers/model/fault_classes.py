@@ -79,6 +79,12 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
         "its process sleeps in the kernel and cannot be interrupted", traits=("supports",),
     )  # fmt: skip
     yield FaultClass(
+        "file_server_wait", ("process",), ("storage",), "none",
+        "its process waits for the server of a network file system, and cannot be interrupted",
+        advice="no machine is at fault as far as is seen: see the file server, and its mount where the rank waits",
+        traits=("supports",),
+    )  # fmt: skip
+    yield FaultClass(
         "same_stack", ("stacks",), ("code", "storage", "data"), "rollback", "every rank shows the same stack",
         traits=("supports", "alike"),
     )  # fmt: skip

@@ -21,6 +21,9 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     fault_class: Annotated[str, doc("The fault class; empty: not known. One of `pause_…` has no culprit.")] = (
         msgspec.field(name="class", default="")
     )
+    agreeing: Annotated[
+        tuple[str, ...], doc("Fault classes of other findings that agree on what it names, `stopped` for example.")
+    ] = ()
     families: Annotated[
         tuple[str, ...], doc("Kinds of evidence that it rests on: the one that claims it, then those that agree.")
     ] = ()

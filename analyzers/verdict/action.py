@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.fault_classes import fault_class, hardware_action, in_words
+from analyzers.model.fault_classes import fault_class, hardware_action, has, in_words
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Culprit
-from analyzers.verdict.correlate import Candidate
+from analyzers.verdict.candidates import Candidate
 
 _ENOUGH = 0.85
 _ENOUGH_TO_RESTART = 0.75
@@ -164,6 +164,9 @@ def _reason_for(guilty: list[str], reason: str, *, alone: bool) -> str:
 def _reason(root: Candidate) -> str:
     """Return why the evidence is enough to evict this machine."""
     if root.narrowed:
+        own_state = (fault_class(name) for name in root.agreeing if has(name, "own_state"))
+        if shown := next((row.proof for row in own_state if row.proof), ""):
+            return shown
         return "the dumps leave a few ranks open, and other evidence picks it from them"
     proof = fault_class(root.finding.fault_class).proof
     return proof or "independent kinds of evidence agree: " + " and ".join(sorted(root.families))

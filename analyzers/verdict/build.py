@@ -16,7 +16,8 @@ from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Coverage, Culprit, Root, SlowPath, Verdict, instant
 from analyzers.model.window import Window
 from analyzers.verdict.action import Held, choose_action, lost_a_peer_alone, nothing_held
-from analyzers.verdict.correlate import MOST_NOT_EXCLUDED, Candidate, Correlation
+from analyzers.verdict.candidates import Candidate, Correlation
+from analyzers.verdict.correlate import MOST_NOT_EXCLUDED
 from analyzers.verdict.explain import (
     NumberedEvidence,
     first_symptom_of,
@@ -137,10 +138,10 @@ def _joined(old: Candidate, new: Candidate, node: str) -> Candidate:
     return replace(
         old,
         suspects=old.suspects + new.suspects,
-        support=old.support + new.support,
+        arguments=old.arguments + new.arguments,
         families=old.families if one_voice(old.senders, new.senders, (node,)) else old.families | new.families,
         senders=old.senders | new.senders if old.senders and new.senders else frozenset(),
-        reasons=old.reasons + new.reasons,
+        agreeing=old.agreeing + new.agreeing,
     )
 
 
@@ -189,7 +190,8 @@ def _culprits(label: str, root: Candidate, topology: Topology, evidence: Numbere
         one = root.suspects[0]
         kind, name = _place(one, root, topology) if one.kind in ("rank", "node") else (one.kind, one.device or one.kind)
     items = [(root.finding.analyzer, item) for suspect in root.suspects[:4] for item in suspect.evidence[:2]]
-    ids = tuple(number for analyzer, item in [*items, *root.support] for number in evidence.ids(analyzer, (item,)))
+    items += [(one.analyzer, item) for one in root.arguments for item in one.evidence]
+    ids = tuple(number for analyzer, item in items for number in evidence.ids(analyzer, (item,)))
     probability = round(min(sum(suspect.strength for suspect in root.suspects), MOST_SURE_OF_A_SET), 4)
     return [
         Culprit(
@@ -231,15 +233,17 @@ def _entry(
 ) -> Culprit:
     kind, name = place
     ids = [number for s in suspects for number in evidence.ids(root.finding.analyzer, s.evidence)]
-    ids += [number for analyzer, item in root.support for number in evidence.ids(analyzer, (item,))]
-    own = [suspect.why for suspect in suspects]
+    ranks = tuple(sorted({rank for suspect in suspects for rank in suspect.ranks}))
+    about = [one for one in root.arguments if one.is_about(ranks)]
+    ids += [number for one in about for number in evidence.ids(one.analyzer, one.evidence)]
+    own, more = [suspect.why for suspect in suspects], [one.why for one in about if one.why]
     # What picked a suspect from a set explains more than that it was in the set.
-    reasons = list(dict.fromkeys([*root.reasons, *own] if root.narrowed else [*own, *root.reasons]))
+    reasons = list(dict.fromkeys([*more, *own] if root.narrowed else [*own, *more]))
     return Culprit(
         root=label,
         kind=kind,
         id=name,
-        ranks=tuple(sorted({rank for suspect in suspects for rank in suspect.ranks})),
+        ranks=ranks,
         devices=tuple(dict.fromkeys(suspect.device for suspect in suspects if suspect.device)),
         role=next((suspect.role for suspect in suspects if suspect.role), None),
         instances=tuple(dict.fromkeys(name for suspect in suspects for name in suspect.instances)),
@@ -295,7 +299,15 @@ def _root_entry(label: str, root: Candidate, decision: Correlation) -> Root:
     began = instant(_began(root, decision))
     finding, claims = root.finding, root.finding.family
     families = (claims, *sorted(root.families - {claims}))
-    return Root(root=label, cause=finding.cause, fault_class=finding.fault_class, families=families, onset=began)
+    agreeing = tuple(sorted(set(root.agreeing) - {finding.fault_class}))
+    return Root(
+        root=label,
+        cause=finding.cause,
+        fault_class=finding.fault_class,
+        agreeing=agreeing,
+        families=families,
+        onset=began,
+    )
 
 
 def _excused_entries(decision: Correlation) -> tuple[Root, ...]:
@@ -319,7 +331,8 @@ def _began(root: Candidate, decision: Correlation) -> float | None:
     about = [
         finding.onset
         for finding in decision.findings
-        if finding.onset is not None and finding.symptom == root.finding.symptom and finding.family in root.families
+        if finding.onset is not None and finding.symptom == root.finding.symptom
+        if finding.family in root.families or has(root.finding.fault_class, "alike")
         if not any(finding is other for other in others)
     ]
     return min(about, default=root.finding.onset)

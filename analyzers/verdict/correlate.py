@@ -10,65 +10,38 @@ report of themselves, then process states, then hardware events, then stacks alo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from analyzers.model.fault_classes import has
-from analyzers.model.finding import Cause, Evidence, Family, Finding, Suspect
+from analyzers.model.finding import Family, Finding, Suspect
 from analyzers.model.topology import Topology
 from analyzers.verdict import device_events
+from analyzers.verdict.candidates import (
+    EVEN_ODDS,
+    SAME_EVENT,
+    Candidate,
+    Correlation,
+    Excused,
+    arguments_of,
+    blamed,
+    is_storage,
+    narrowed,
+    nodes_of,
+    one_storage,
+    shows_who_only,
+    split,
+    standing_alone,
+    with_alike,
+    with_waiters,
+)
 from analyzers.verdict.senders import one_voice
 
-# Dumps, stacks and logs watch one event: two of them are no more certain than the surer one. A process
-# table and a hardware event are independent of it.
-_SAME_EVENT: frozenset[Family] = frozenset({"waits", "roles", "stacks", "log"})
 _PRECEDENCE: tuple[Family, ...] = ("log", "waits", "roles", "process", "hardware", "timings", "stacks")
 MOST_NOT_EXCLUDED = 8
 FROZEN, FROZEN_ALONE = 0.8, 0.9
 """So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
 SKEW_SECONDS = 1.0  # by which clocks differ
 SEVERE = 0.9  # so sure a device's own failure leads before an error of no known process
-EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One independent cause under consideration. ``certain``: every suspect is a culprit; else at least one of them."""
-
-    finding: Finding
-    suspects: tuple[Suspect, ...]
-    certain: bool
-    support: tuple[tuple[str, Evidence], ...] = ()  # (analyzer, evidence) beyond the suspects' own
-    families: frozenset[Family] = frozenset()
-    reasons: tuple[str, ...] = ()
-    narrowed: bool = False  # a set that another family of evidence picked from
-    senders: frozenset[str] = frozenset()  # as a finding's
-
-    @property
-    def ranks(self) -> frozenset[int]:
-        """Return the ranks of all suspects."""
-        return frozenset(rank for suspect in self.suspects for rank in suspect.ranks)
-
-
-@dataclass(frozen=True)
-class Excused:
-    """What would have been a root, had its suspects not been in a pause."""
-
-    root: Candidate
-    cause: Cause
-    fault_class: str
-    why: str
-    evidence: tuple[Evidence, ...] = ()
-
-
-@dataclass
-class Correlation:
-    """What the findings come to: roots by precedence, and why the others fell."""
-
-    roots: list[Candidate] = field(default_factory=list)
-    excused: list[Excused] = field(default_factory=list)
-    died: bool = False  # a process has failed while those that a root suspects still started
-    rejected: list[Suspect] = field(default_factory=list)
-    findings: tuple[Finding, ...] = ()
 
 
 def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
@@ -90,12 +63,15 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
     runs_on = any(finding.symptom == "numeric" for finding in ordered)
     for finding in (f for f in claims if has(f.fault_class, "supports")):
         _support_or_stand(decision, finding, topology, least=FROZEN if runs_on else 0.0)
+    decision.roots = one_storage(decision.roots)
     for finding in narrowing:
-        decision.roots = [_narrowed(decision, root, finding, topology) for root in decision.roots]
+        decision.roots = [narrowed(decision, root, finding, topology) for root in decision.roots]
+        with_alike(decision, finding)
+        with_waiters(decision, finding)
     if not decision.roots and not _running(ordered):
         least = FROZEN_ALONE if runs_on else 0.0
         alone = [f for f in narrowing if not has(f.fault_class, "no_stack") and _strength(f) >= least]
-        decision.roots = [root for finding in alone[:1] for root in _standing_alone(finding)]
+        decision.roots = [root for finding in alone[:1] for root in standing_alone(finding)]
     if unattributed and not decision.roots:
         decision.rejected += _answers(asked)
         decision.findings = tuple(finding for finding in ordered if finding not in asked)
@@ -173,17 +149,6 @@ def _running(findings: Iterable[Finding]) -> bool:
     return any(has(finding.fault_class, "job_may_run") for finding in findings)
 
 
-def split(finding: Finding) -> list[Candidate]:
-    """A finding whose suspects are all guilty is that many roots; a set of which one is guilty is one."""
-    parts = [(suspect,) for suspect in finding.suspects] if finding.together else [finding.suspects]
-    alone = len(parts) == 1 and len(parts[0]) == 1 and parts[0][0].strength >= EVEN_ODDS
-    families = frozenset({finding.family})
-    return [
-        Candidate(finding, part, finding.together or alone, families=families, senders=finding.senders)
-        for part in parts
-    ]
-
-
 def _admit(decision: Correlation, finding: Finding, topology: Topology) -> None:
     for new in split(finding):
         if confirm(decision, new, topology):
@@ -202,7 +167,10 @@ def _support_or_stand(decision: Correlation, finding: Finding, topology: Topolog
     """A weak claim supports a root it agrees with, and stands for itself only where there is no other, and it is so sure."""
     before = bool(decision.roots) or _strength(finding) < least
     for new in split(finding):
-        if not confirm(decision, new, topology) and not before and not _running(decision.findings):
+        if confirm(decision, new, topology):
+            continue
+        joins = is_storage(new) and any(map(is_storage, decision.roots))
+        if joins or not (before or _running(decision.findings)):
             decision.roots.append(new)
 
 
@@ -235,12 +203,7 @@ def _both_may_be(old: Candidate, new: Candidate, topology: Topology) -> bool:
 
 
 def _nodes(root: Candidate, topology: Topology) -> set[str]:
-    return _nodes_of(root.suspects, topology)
-
-
-def _nodes_of(suspects: Iterable[Suspect], topology: Topology) -> set[str]:
-    of_ranks = {topology.nodes[rank] for one in suspects for rank in one.ranks if rank in topology.nodes}
-    return of_ranks | {one.node for one in suspects if one.node}
+    return nodes_of(root.suspects, topology)
 
 
 def _merged(old: Candidate, new: Candidate, topology: Topology) -> Candidate:
@@ -248,25 +211,24 @@ def _merged(old: Candidate, new: Candidate, topology: Topology) -> Candidate:
     wanted, nodes = new.ranks, _nodes(new, topology)
     agreed = tuple(s for s in old.suspects if set(s.ranks) & wanted or (not wanted and _on(s, nodes, topology)))
     strength = max(suspect.strength for suspect in new.suspects)
-    proof = [(new.finding.analyzer, e) for suspect in new.suspects for e in _evidence_of(suspect, new)]
-    reasons = old.reasons + tuple(suspect.why for suspect in new.suspects[:2])
-    if one_voice(old.senders, new.senders, _nodes_of(agreed or old.suspects, topology)):
-        return replace(old, support=old.support + tuple(proof), reasons=reasons)
-    narrowed = not old.certain and 0 < len(agreed) < len(old.suspects)
-    kept = agreed if narrowed else old.suspects
-    once = bool(_SAME_EVENT & old.families and _SAME_EVENT & new.families)
+    old = replace(old, arguments=old.arguments + arguments_of(new), agreeing=(*old.agreeing, new.finding.fault_class))
+    if one_voice(old.senders, new.senders, nodes_of(agreed or old.suspects, topology)):
+        return old
+    picks = not old.certain and 0 < len(agreed) < len(old.suspects)
+    kept = agreed if picks else old.suspects
+    once = bool(SAME_EVENT & old.families and SAME_EVENT & new.families)
     raised = tuple(_raised(s, strength, new, once=once) if s in agreed or old.certain else s for s in kept)
-    return replace(
+    merged = replace(
         old,
         finding=_explained(old, new) if agreed else old.finding,
         suspects=raised,
         certain=old.certain or (new.certain and bool(agreed)),
-        narrowed=old.narrowed or narrowed,
-        support=old.support + tuple(proof),
+        narrowed=old.narrowed or picks,
         families=old.families | new.families,
-        reasons=reasons,
         senders=old.senders | new.senders if old.senders and new.senders else frozenset(),
     )
+    at_storage = new.finding.family == "process" and new.finding.cause == "storage" and shows_who_only(old)
+    return blamed(merged, new.finding) if at_storage and agreed else merged
 
 
 def _explained(old: Candidate, new: Candidate) -> Finding:
@@ -277,20 +239,8 @@ def _explained(old: Candidate, new: Candidate) -> Finding:
     return replace(old.finding, cause="machine", fault_class=new.finding.fault_class)
 
 
-def _without_machine(root: Candidate, finding: Finding) -> Finding:
-    """Return the finding of a root whose rank reads what no other reads: waits prove who it is, not why (docs/decisions/0048)."""
-    who_only = root.finding.family == "waits" and root.families <= _SAME_EVENT and root.finding.cause == "machine"
-    if not who_only or not has(finding.fault_class, "own_input"):
-        return root.finding
-    return replace(root.finding, cause=finding.cause, fault_class=finding.fault_class)
-
-
 def _on(suspect: Suspect, nodes: set[str], topology: Topology) -> bool:
     return suspect.node in nodes or any(topology.nodes.get(rank) in nodes for rank in suspect.ranks)
-
-
-def _evidence_of(suspect: Suspect, root: Candidate) -> tuple[Evidence, ...]:
-    return suspect.evidence or root.finding.evidence or (Evidence(text=suspect.why),)
 
 
 def _raised(suspect: Suspect, strength: float, new: Candidate, *, once: bool) -> Suspect:
@@ -336,64 +286,3 @@ def _follows(old: Candidate, new: Candidate) -> bool:
     failed_at = old.finding.onset
     before = failed_at is not None and bool(seen_at) and min(seen_at) < failed_at - SKEW_SECONDS
     return has(old.finding.fault_class, "own_failure") and bool(old.ranks) and not before
-
-
-def _narrowed(decision: Correlation, root: Candidate, finding: Finding, topology: Topology) -> Candidate:
-    """Let a finding that names no suspect by itself pick among a set, or give the reason of a root that is certain."""
-    picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
-    agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
-    absence = has(finding.fault_class, "no_stack") and not has(root.finding.fault_class, "stacks_add")
-    if finding.family in root.families or absence:
-        return root
-    if not agreed:
-        return root if root.certain else _widened(root, finding)
-    why = {rank: suspect for suspect in finding.suspects for rank in suspect.ranks}
-    proof: list[tuple[str, Evidence]] = []
-    reasons: list[str] = []
-    for suspect in agreed:
-        voice = next(why[rank] for rank in suspect.ranks if rank in why)
-        proof.extend((finding.analyzer, evidence) for evidence in voice.evidence[:2])
-        reasons.append(voice.why)
-    support = root.support + tuple(proof)
-    families = root.families | {finding.family}
-    if one_voice(root.senders, finding.senders, _nodes_of(agreed, topology)):
-        return replace(root, support=support, reasons=root.reasons + tuple(reasons))
-    both = root.senders | finding.senders if root.senders and finding.senders else frozenset()
-    root = replace(root, senders=both, finding=_without_machine(root, finding))
-    if root.certain:
-        return replace(root, support=support, families=families, reasons=root.reasons + tuple(reasons))
-    strength = max(suspect.strength for suspect in finding.suspects)
-    if strength < EVEN_ODDS:
-        return replace(root, support=support, reasons=root.reasons + tuple(reasons))  # a hint picks no suspect
-    raised = tuple(replace(s, strength=max(strength, s.strength)) for s in agreed)
-    certain = finding.together or len(agreed) == 1
-    decision.rejected.extend(
-        replace(s, why=f"the {finding.family} show it waiting like the others")
-        for s in root.suspects
-        if s not in agreed
-    )
-    root = replace(root, narrowed=root.narrowed or len(agreed) < len(root.suspects))
-    return replace(
-        root,
-        suspects=raised,
-        certain=certain,
-        support=support,
-        families=families,
-        reasons=root.reasons + tuple(reasons),
-    )
-
-
-def _widened(root: Candidate, finding: Finding) -> Candidate:
-    """Two kinds of evidence that point apart leave a set that holds both."""
-    if not has(root.finding.fault_class, "stacks_add") or max(s.strength for s in finding.suspects) < EVEN_ODDS:
-        return root
-    proof = [(finding.analyzer, evidence) for suspect in finding.suspects for evidence in suspect.evidence[:2]]
-    return replace(root, suspects=root.suspects + finding.suspects, support=root.support + tuple(proof))
-
-
-def _standing_alone(finding: Finding) -> list[Candidate]:
-    """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
-    suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
-    undecided = has(finding.fault_class, "own_code") and finding.cause == "machine"
-    cause: Cause = "unknown" if undecided else finding.cause
-    return split(replace(finding, cause=cause, narrows=False, suspects=suspects))

@@ -6,13 +6,9 @@ An illegal access is the program's two times in three, and an error of a GPU tha
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from analyzers.model.fault_classes import has
-from analyzers.model.finding import Evidence
-
-if TYPE_CHECKING:
-    from analyzers.verdict.correlate import Candidate
+from analyzers.verdict.candidates import Candidate, arguments_of
 
 
 def decides(old: Candidate, new: Candidate, least: float) -> bool:
@@ -26,9 +22,11 @@ def explained(old: Candidate, new: Candidate) -> Candidate:
     """Return the device's event as the root, with the ranks that met it: what it asks for is done, and no more."""
     ranks = tuple(sorted(old.ranks | new.ranks))
     suspects = tuple(replace(one, ranks=ranks) for one in new.suspects)
-    shown = [(old.finding.analyzer, each) for one in old.suspects for each in one.evidence or (Evidence(text=one.why),)]
     met = replace(
         new.finding, symptom=old.finding.symptom, victims=old.finding.victims, scope=old.finding.scope,
         together=len(suspects) > 1, missing=(*new.finding.missing, *old.finding.missing),
     )  # fmt: skip
-    return replace(new, finding=met, suspects=suspects, support=(*new.support, *old.support, *shown))
+    arguments = (*new.arguments, *old.arguments, *arguments_of(old))
+    return replace(
+        new, finding=met, suspects=suspects, arguments=arguments, agreeing=(*old.agreeing, old.finding.fault_class)
+    )

@@ -1,4 +1,4 @@
-"""What excuses a rank that the others wait for: a pause, a slow file system, the end of its data.
+"""What excuses a rank that the others wait for: a pause, a slow file system, data that all wait for, the end of its data.
 
 The findings show which rank is waited for. That is its machine's fault only where nothing else explains it: a rank that
 compiles, one of several that wait for the same file server, and one whose data ended first do nothing wrong.
@@ -14,7 +14,7 @@ from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import WAITING
 from analyzers.model.verdict import instant
-from analyzers.verdict.correlate import Candidate, Correlation, Excused
+from analyzers.verdict.candidates import Candidate, Correlation, Excused
 from analyzers.verdict.gate import next_round
 from analyzers.verdict.pauses import Pause, Pauses
 from analyzers.verdict.witness import Witness
@@ -32,13 +32,15 @@ def without_echoes(findings: Iterable[Finding], witness: Witness) -> list[Findin
     outside = frozenset(
         rank for finding in found if has(finding.fault_class, "waits_outside") for rank in finding.scope
     )
-    in_files = frozenset(rank for finding in found if finding.cause == "storage" for rank in _in_files(finding))
+    in_files = frozenset(rank for finding in found for rank in _in_files(finding))
+    reading = frozenset(rank for finding in found for rank in _reading(finding, witness))
     kept: list[Finding] = []
     left: dict[int, str] = {}
     first: Finding | None = None  # the first finding that names a rank that has left
     for finding in found:
         gone = _left(finding, witness)
-        innocent = in_files | gone.keys() if _doubtful(finding) else frozenset[int]()
+        alike = reading if finding.family == "waits" and reading.issuperset(_about(finding)) else frozenset[int]()
+        innocent = in_files | alike | gone.keys() if _doubtful(finding) else frozenset[int]()
         kept.append(_without(finding, innocent | (outside if _within_role(finding) else frozenset())))
         first = first or (finding if gone else None)
         left |= gone
@@ -47,8 +49,21 @@ def without_echoes(findings: Iterable[Finding], witness: Witness) -> list[Findin
 
 def _in_files(finding: Finding) -> frozenset[int]:
     """Return the ranks that wait for files by a finding that blames the storage, where they are several."""
+    ranks = _about(finding) if finding.cause == "storage" else frozenset[int]()
+    return ranks if len(ranks) > 1 else frozenset()
+
+
+def _reading(finding: Finding, witness: Witness) -> frozenset[int]:
+    """Return the ranks that all read their data by a finding about more than half of the job: none of them waits for another."""
+    all_alike = finding.cause == "data" and has(finding.fault_class, "alike")
+    ranks = _about(finding) if all_alike else frozenset[int]()
+    return ranks if 2 * len(ranks) > len(witness.topology.ranks) else frozenset()
+
+
+def _about(finding: Finding) -> frozenset[int]:
+    """Return the ranks that a finding with suspects names, or all that it is about."""
     ranks = frozenset(rank for suspect in finding.suspects for rank in suspect.ranks) or finding.scope
-    return ranks if finding.suspects and len(ranks) > 1 else frozenset()
+    return ranks if finding.suspects else frozenset()
 
 
 def _doubtful(finding: Finding) -> bool:
@@ -74,11 +89,15 @@ def _left(finding: Finding, witness: Witness) -> dict[int, str]:
 
 
 def _without(finding: Finding, innocent: frozenset[int]) -> Finding:
-    """Return a finding without these ranks; of a set one explains the hang, and then the others may be innocent."""
+    """Return a finding without these ranks; of a set one explains the hang, and then the others may be innocent.
+
+    Where no suspect is left, what would have decided between them is not asked for.
+    """
     kept = tuple(suspect for suspect in finding.suspects if not innocent.intersection(suspect.ranks))
     if len(kept) == len(finding.suspects):
         return finding
-    return replace(finding, suspects=kept if finding.together else ())
+    kept = kept if finding.together else ()
+    return replace(finding, suspects=kept, missing=finding.missing if kept else ())
 
 
 def _uneven(finding: Finding, left: dict[int, str]) -> Finding:

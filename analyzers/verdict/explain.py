@@ -13,7 +13,7 @@ from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Culprit, EvidenceItem, FirstSymptom, Missing, Rejected, Victims, instant
 from analyzers.model.window import Window
-from analyzers.verdict.correlate import Candidate, Correlation
+from analyzers.verdict.candidates import Candidate, Correlation
 from collectors.records import KernelEvent, StackDump
 
 MOST_REJECTED = 8
@@ -50,8 +50,10 @@ def why_of_set(root: Candidate, ranks: tuple[int, ...]) -> str:
 
 
 def first_symptom_of(decision: Correlation) -> FirstSymptom | None:
-    """Return the earliest first symptom of all findings."""
-    known = [finding.first_symptom for finding in decision.findings if finding.first_symptom is not None]
+    """Return the earliest first symptom of all findings, but for the wait of a rank that its stack shows elsewhere."""
+    elsewhere = _in_own_input(decision)
+    found = [finding.first_symptom for finding in decision.findings if finding.first_symptom is not None]
+    known = [first for first in found if first.rank not in elsewhere]
     first = min(known, key=lambda one: one.at if one.at is not None else float("inf"), default=None)
     return None if first is None else FirstSymptom(text=first.text, rank=first.rank, at=instant(first.at))
 
@@ -59,11 +61,26 @@ def first_symptom_of(decision: Correlation) -> FirstSymptom | None:
 def victims_of(decision: Correlation, named: list[tuple[str, Candidate]], culprits: tuple[Culprit, ...]) -> Victims:
     """Return the ranks that wait: for the culprits, or where none is named for any rank; an acquitted suspect waits too."""
     guilty = {rank for culprit in culprits for rank in culprit.ranks}
-    acquitted = {rank for _, root in named if root.narrowed for rank in root.finding.scope}
-    ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - guilty)
-    ends = [(finding, chain) for finding in decision.findings for chain in finding.chains]
-    chains = [" → ".join(map(str, chain)) for _, chain in ends if not guilty or chain[-1] in guilty]
+    others = (
+        root for _, root in named if root.narrowed or any(one.kind == "storage" and one.ranks for one in root.suspects)
+    )
+    acquitted = {rank for root in others for rank in root.finding.scope}
+    elsewhere = guilty | _in_own_input(decision)
+    ranks = sorted(({rank for finding in decision.findings for rank in finding.victims} | acquitted) - elsewhere)
+    ends = [chain for finding in decision.findings for chain in finding.chains if chain[0] not in elsewhere]
+    chains = [" → ".join(map(str, chain)) for chain in ends if not guilty or chain[-1] in guilty]
     return Victims(count=len(ranks), ranks=ranges(ranks), chains=tuple(dict.fromkeys(chains))[:6])
+
+
+def _in_own_input(decision: Correlation) -> set[int]:
+    """Return the ranks whose stacks stand where each reads for itself: whatever their dumps show, that is no wait for another."""
+    alike = (root for root in decision.roots if root.finding.cause == "data" and has(root.finding.fault_class, "alike"))
+    return _found_in_own_input(decision).union(*(root.finding.scope for root in alike))
+
+
+def _found_in_own_input(decision: Correlation) -> set[int]:
+    claims = (finding for finding in decision.findings if has(finding.fault_class, "own_input"))
+    return {rank for finding in claims for suspect in finding.suspects for rank in suspect.ranks}
 
 
 def rejected_by(decision: Correlation, culprits: tuple[Culprit, ...]) -> tuple[Rejected, ...]:
@@ -108,6 +125,7 @@ def missing_from(
         for one in decision.excused
         if one.cause == "unknown" and not has(one.fault_class, "from_outside")
     ]
+    entries += _still_reading(decision, culprits)
     dumped = {dump.rank for dump in window.dumps}
     absent = [rank for rank in topology.ranks if rank not in dumped]
     if absent and window.dumps and not any("left no dump" in entry.what for entry in entries):
@@ -124,6 +142,15 @@ def missing_from(
             Missing(what=f"{loose:,} {named} no rank: name the files stacks_rankN.json", matters=not culprits)
         )
     return tuple(dict.fromkeys([*entries, *_assumed_years(decision, window)]))
+
+
+def _still_reading(decision: Correlation, culprits: tuple[Culprit, ...]) -> Iterator[Missing]:
+    """Yield, beside what is named, the ranks that stand in their data loaders: they are neither named nor known to wait."""
+    if culprits and (ranks := sorted(_found_in_own_input(decision) - {rank for one in culprits for rank in one.ranks})):
+        named = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
+        yield Missing(
+            what=f"whether {named} will leave the data loader that the stacks show: stacks taken again, later"
+        )
 
 
 def _assumed_years(decision: Correlation, window: Window) -> Iterator[Missing]:

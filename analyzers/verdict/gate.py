@@ -13,7 +13,7 @@ from analyzers.model.frames import normal
 from analyzers.model.processes import in_files
 from analyzers.model.standings import WAITING, Observation
 from analyzers.model.window import last_activity_ns
-from analyzers.verdict.correlate import Candidate
+from analyzers.verdict.candidates import Candidate
 from analyzers.verdict.pauses import Pauses
 from analyzers.verdict.witness import Witness
 

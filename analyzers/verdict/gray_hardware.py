@@ -11,7 +11,8 @@ from dataclasses import replace
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
-from analyzers.verdict.correlate import Candidate, Correlation, confirm, split
+from analyzers.verdict.candidates import Candidate, Correlation, split
+from analyzers.verdict.correlate import confirm
 
 MORE_THAN_SLOW = frozenset({"hang", "crash", "numeric"})
 BESIDE = "its hardware is not well, and nothing shows that it holds the job up"

@@ -29,7 +29,7 @@ from analyzers.model.verdict import (
 )
 from analyzers.model.window import Window
 from analyzers.verdict.build import MOST_SUSPECTS, MOST_UNREAD, coverage_of
-from analyzers.verdict.correlate import Candidate, Correlation
+from analyzers.verdict.candidates import Candidate, Correlation
 from analyzers.verdict.explain import MOST_REJECTED
 from analyzers.verdict.witness import Witness
 from collectors.records.identity import shown_rank, with_role

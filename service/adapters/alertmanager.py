@@ -23,7 +23,7 @@ from service.adapters import sink
 from service.adapters.following import AdapterState, StateFile, StatePath
 from service.client import RETRY_SECONDS, Connection, Say, ServicePatience, resource
 from service.clock import now
-from service.reports import advice, story, text
+from service.reports import advice, next_steps, story, text
 from service.reports.instants import rfc3339, seconds
 
 if TYPE_CHECKING:
@@ -228,7 +228,8 @@ def _judged(verdict: Verdict) -> list[str]:
         story.reason(why, culprits, named=len(verdict.culprits) > len(culprits))
         for why, culprits in text.reasons(verdict)[:MOST_REASONS]
     ]
-    return [*reasons, story.waiting(verdict), *(advice.own_steps(verdict) or [advice.what_to_do(verdict)])]
+    steps = advice.own_steps(verdict) or [advice.what_to_do(verdict)]
+    return [*reasons, story.waiting(verdict), next_steps.continuing(verdict), *steps]
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:

@@ -63,7 +63,7 @@ def unrecorded(verdict: Verdict) -> str:
 
 def continuing(verdict: Verdict) -> str:
     """Return how a process that was found stopped is looked at and continued; empty where none is named."""
-    stopped = {root.root for root in verdict.roots if root.fault_class == "stopped"}
+    stopped = {root.root for root in verdict.roots if "stopped" in (root.fault_class, *root.agreeing)}
     named = [one for one in verdict.culprits if one.root in stopped]
     if not named:
         return ""

@@ -211,6 +211,10 @@ def _one(culprit: Culprit) -> str:
         if culprit.ranks or culprit.id in ("", culprit.kind):
             return f"One or more of {ranks}{group}" if culprit.ranks else _NAMELESS[culprit.kind]
         return f"One or more of {culprit.id}" if ", " in culprit.id else f"{culprit.kind.capitalize()} {culprit.id}"
+    if culprit.kind == "storage" and culprit.ranks:
+        at = f" on {culprit.id}" if culprit.id not in ("", culprit.kind) else ""
+        use = "uses" if len(culprit.ranks) == 1 else "use"
+        return f"The storage that {plural_ranks(culprit.ranks)}{at} {use} (not a machine)"
     if culprit.kind in NOT_A_MACHINE:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
             culprit.kind, f"The {culprit.kind}"

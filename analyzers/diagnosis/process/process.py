@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
 from analyzers.model.processes import READ_AGAIN_SECONDS, Owners, in_files, rows_by_rank
+from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
+from analyzers.model.wait_channels import NetworkFileSystems
 from analyzers.model.window import Window
 from collectors.records import ProcessState
 
@@ -30,6 +32,7 @@ MAX_ABSENT_SHARE = 1 / 3
 OUT_OF_DATE_SECONDS = 90.0
 """An agent reports states every 10 s: one so much older than another rank's is of a node that no longer reports."""
 SAME_LOOK_SECONDS = 0.5
+MOST_SHOWN = 16  # rows of ranks that wait together
 REGULAR_SECONDS = 1.0  # by which an agent's readings are not regular
 _DEAD = frozenset({"Z", "X"})
 _STOPPED, _BLOCKED = frozenset({"T", "t"}), frozenset({"D"})
@@ -41,7 +44,6 @@ _DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)|rwsem
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Find ranks that are stopped, uninterruptible or without a process."""
-    del knowledge
     table = window.records_of(ProcessState)
     if not table:
         return
@@ -60,7 +62,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     if len(stopped) >= max(2, len(topology.ranks)) and all(row.state == "T" for row in stopped.values()):
         yield _suspended(stopped)
     blocked = {rank: row for rank, row in known.items() if row.state == "D" and not _came_out(row, rows[rank])}
-    yield from _uninterruptible(blocked, rows, topology)
+    yield from _uninterruptible(blocked, rows, topology, NetworkFileSystems(knowledge))
     yield from _absent(table, newest, window, topology)
 
 
@@ -168,16 +170,23 @@ def _suspect(rank: int, row: ProcessState, strength: float, why: str) -> Suspect
 
 
 def _uninterruptible(
-    blocked: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]], topology: Topology
+    blocked: Mapping[int, ProcessState],
+    rows: Mapping[int, Sequence[ProcessState]],
+    topology: Topology,
+    network: NetworkFileSystems,
 ) -> Iterator[Finding]:
-    """Yield what state D means: storage where ranks of several machines wait for files, else their machine."""
+    """Yield what state D means: storage where ranks of several machines wait for files, or one for a server; else a machine."""
     storage = {rank: row for rank, row in blocked.items() if in_files(row)}
     if _many(storage, topology):
         first = storage[min(storage)]
         text = f"{len(storage)} ranks are uninterruptible in file-system waits ({first.wait_channel})"
-        evidence = tuple(_suspect(rank, row, 0.8, text).evidence[0] for rank, row in sorted(storage.items())[:16])
+        shown = sorted(storage.items())[:MOST_SHOWN]
+        evidence = tuple(_suspect(rank, row, 0.8, text).evidence[0] for rank, row in shown)
         suspect = Suspect(kind="storage", strength=0.8, why=text, ranks=tuple(sorted(storage)), evidence=evidence)
         yield _finding("uninterruptible", "storage", (suspect,))
+    elif remote := {rank: row for rank, row in blocked.items() if network.waited_for(row)}:
+        yield _at_server(remote, rows, network)
+        blocked = {rank: row for rank, row in blocked.items() if rank not in remote}
     if storage and (_many(storage, topology) or not _others_ran(storage, rows, topology, _BLOCKED)):
         blocked = {rank: row for rank, row in blocked.items() if rank not in storage}
     suspects = []
@@ -192,6 +201,23 @@ def _uninterruptible(
         suspects.append(_suspect(rank, row, strength, why))
     if suspects and len(suspects) * 2 <= max(len(rows), 2):
         yield _finding("uninterruptible", "machine", tuple(suspects))
+
+
+def _at_server(
+    remote: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]], network: NetworkFileSystems
+) -> Finding:
+    """Return that these ranks wait for the server of a network file system: any client of it may, whatever its machine."""
+    ranks, first = tuple(sorted(remote)), remote[min(remote)]
+    twice = any(_so_before(row, rows[rank]) for rank, row in remote.items())
+    who = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)} wait{'' if len(ranks) > 1 else 's'}"
+    why = f"{who} for a network file system ({network.waited_for(first)}), uninterruptible in {first.wait_channel}"
+    why += ", in two tables one after the other" if twice else ""
+    strength = UNINTERRUPTIBLE_TWICE if twice else UNINTERRUPTIBLE
+    evidence = tuple(
+        item for rank in ranks[:MOST_SHOWN] for item in _suspect(rank, remote[rank], strength, why).evidence
+    )
+    suspect = Suspect(kind="storage", strength=strength, why=why, ranks=ranks, evidence=evidence)
+    return _finding("file_server_wait", "storage", (suspect,))
 
 
 def _came_out(row: ProcessState, rows: Sequence[ProcessState]) -> bool:

@@ -11,6 +11,7 @@ from analyzers.model.processes import Owners
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record, StackDump
+from service.packaged_knowledge import load
 
 NODES = {rank: f"gpu-{rank // 4}" for rank in range(8)}
 SHAPE = Topology(tuple(range(8)), NODES)
@@ -80,6 +81,52 @@ def test_storage_waits_of_one_are_its_machine_of_many_the_storage(channel: str) 
     assert (one.cause, named([one])) == ("machine", {"uninterruptible": (6,)})
     (many,) = findings(*dumps(), *(row(rank, "D" if rank in {1, 6} else "S", channel) for rank in range(8)))
     assert (many.cause, many.suspects[0].kind) == ("storage", "storage")
+
+
+@pytest.mark.parametrize(
+    ("channel", "words"),
+    [
+        ("rpc_wait_bit_killable", "NFS"),
+        ("nfs_wait_bit_killable", "NFS"),
+        ("nfs4_wait_clnt_recover", "NFS"),
+        ("request_wait_answer", "FUSE"),
+        ("fuse_wait_on_page_writeback", "FUSE"),
+        ("ptlrpc_set_wait", "Lustre"),
+        ("cl_sync_io_wait", "Lustre"),
+        ("ceph_mdsc_wait_request", "CephFS"),
+        ("wait_for_response", "SMB"),
+        ("cifs_strict_readv", "SMB"),
+    ],
+)
+def test_one_that_waits_for_a_file_server_is_no_machines(channel: str, words: str) -> None:
+    """The server is suspected, and the rank is who waits there; two tables make it surer, and several ranks of a node too."""
+    held = [row(rank, "D" if rank == 6 else "S", channel) for rank in range(8)]
+    (found,) = list(analyze(Window(records=(*dumps(), *held)), SHAPE, load()))
+    (suspect,) = found.suspects
+
+    assert (found.fault_class, found.cause, suspect.kind, suspect.ranks) == (
+        "file_server_wait",
+        "storage",
+        "storage",
+        (6,),
+    )
+    assert (words in suspect.why, channel in suspect.why) == (True, True)
+    earlier = [row(rank, "D" if rank == 6 else "S", channel, at=-10.0) for rank in range(8)]
+    (twice,) = list(analyze(Window(records=(*dumps(), *earlier, *held)), SHAPE, load()))
+    assert twice.suspects[0].strength > suspect.strength
+    pair = [row(rank, "D" if rank in {5, 6} else "S", channel) for rank in range(8)]
+    (two,) = list(analyze(Window(records=(*dumps(), *pair)), SHAPE, load()))
+    assert (two.cause, [one.ranks for one in two.suspects]) == ("storage", [(5, 6)])
+
+
+@pytest.mark.parametrize(
+    "channel", ["io_schedule", "folio_wait_bit_common", "blk_mq_get_tag", "rwsem_down_read_slowpath"]
+)
+def test_a_wait_for_a_local_disk_stays_its_machines(channel: str) -> None:
+    """No other node waits for that disk."""
+    rows = [row(rank, "D" if rank == 6 else "S", channel, at=at) for rank in range(8) for at in (1.0, 11.0)]
+    (found,) = list(analyze(Window(records=(*dumps(), *rows)), SHAPE, load()))
+    assert (found.cause, named([found])) == ("machine", {"uninterruptible": (6,)})
 
 
 def test_uninterruptible_twice_is_stronger_than_once() -> None:

@@ -53,6 +53,27 @@ def test_one_sender_picks_nobody_from_its_own_set(picked_by: str, picks: bool) -
     assert (decided(waits, pick).culprits[0].ranks == (5,)) is picks
 
 
+def test_each_of_two_that_are_picked_has_its_own_reason_and_evidence() -> None:
+    """What is said of one node is not said of the other."""
+    waits = a_set(5, 9, 13, fault_class="never_entered", cause="machine")
+    pick = claim("stacks", "stuck_data_loader", suspect(5), suspect(9), cause="data", narrows=True, together=True)
+    verdict = decided(waits, pick)
+    shown = {one.id: one.text for one in verdict.evidence}
+
+    assert named(verdict) == [("node n1", (5,)), ("node n2", (9,))]
+    assert [one.why for one in verdict.culprits] == ["5 stands still", "9 stands still"]
+    assert [{shown[item] for item in one.evidence} for one in verdict.culprits] == [{"seen at 5"}, {"seen at 9"}]
+
+
+def test_the_other_claims_that_agree_are_known_by_their_class() -> None:
+    """Waits leave three open, one of them is stopped: that is why it may be evicted, and what a person reads first."""
+    waits = a_set(5, 9, 13, fault_class="never_entered", cause="machine")
+    verdict = decided(waits, claim("process", "stopped", suspect(9, strength=0.95)))
+
+    assert [(one.fault_class, one.agreeing) for one in verdict.roots] == [("never_entered", ("stopped",))]
+    assert (verdict.action.kind, verdict.action.why) == ("evict", "its process is stopped")
+
+
 def test_one_family_counts_once() -> None:
     """Two analyzers that read the same kind of evidence do not add up: the probability stays what the first one said."""
     twice = claim("ras", "behind", suspect(5, strength=0.8))

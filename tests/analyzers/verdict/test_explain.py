@@ -6,7 +6,7 @@ import pytest
 
 from analyzers.model.finding import Suspect
 from analyzers.model.verdict import Culprit
-from analyzers.verdict.correlate import Correlation
+from analyzers.verdict.candidates import Correlation
 from analyzers.verdict.explain import rejected_by
 
 NODE = Culprit(root="r1", kind="node", id="gpu-0002", ranks=(4, 5), devices=("GPU-5a",), probability=0.9)

@@ -8,10 +8,22 @@ import pytest
 from analyzers.model import topology
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
+from analyzers.verdict.calibrated import calibrated
 from analyzers.verdict.judge import judge
-from collectors.records import CollectorReport, Coverage, Device, KernelEvent, Members, Placement, ProcessState, Record
+from collectors.records import (
+    CollectorReport,
+    Coverage,
+    Device,
+    KernelEvent,
+    Members,
+    Placement,
+    ProcessState,
+    Record,
+    StackDump,
+)
 from service.packaged_knowledge import load
 from service.reports import text
+from tests.support.argued_claims import a_set, claim, decided, suspect
 from tests.support.live_hangs import START, Hang, inside, named, verdict
 from tests.support.stack_claims import live
 
@@ -125,8 +137,11 @@ def test_what_accuses_the_machine_of_a_rank_in_its_loader() -> None:
 def test_a_loader_that_waits_for_a_file_system_has_no_machine_evicted(looks: int | None) -> None:
     """Uninterruptible in NFS: another client of the file system would wait as well."""
     found = verdict(Hang(stands=LOADER, state="D", channel="nfs_wait_bit_killable").records(), looks)
+    page = said(found)
 
-    assert (named(found), found.action.kind) == ([2], "probe")
+    assert (found.cause, named(found), found.action.kind) == ("storage", [2], "none")
+    assert page.startswith("The storage that rank 2 on gpu-2 uses (not a machine) hangs the job")
+    assert "network file system (NFS)" in page
 
 
 def test_the_nodes_of_all_ranks_in_their_loaders_are_tested() -> None:
@@ -142,3 +157,107 @@ def test_one_reading_of_a_stopped_process_is_enough_to_look_past_its_loader() ->
     found = verdict(Hang(stands=LOADER, state="T", states_at=(60.0,)).records())
 
     assert (found.cause, found.action.kind, found.action.nodes) == ("machine", "evict", ("gpu-2",))
+
+
+def test_a_stopped_process_is_continued_before_anything_is_evicted_whatever_names_it() -> None:
+    """Dumps name the rank, its state shows why: the machine may be well."""
+    certain = said(verdict(Hang(state="T", channel="do_signal_stop").records(), None))
+    in_loader = said(verdict(Hang(stands=LOADER, state="T").records()))
+
+    assert all(page.index("kill -CONT") < page.index("Evict node gpu-2.") for page in (certain, in_loader))
+    assert "kill -CONT" not in said(verdict(Hang().records()))
+
+
+def all_in_loaders(*culprits: int) -> list[Record]:
+    """Dumps in which these ranks hold the others up, and stacks of all ranks in their loaders."""
+    dumps = [record for record in Hang(culprits).records() if not isinstance(record, StackDump)]
+    stacks = [record for record in Hang(range(4), stands=LOADER).records() if isinstance(record, StackDump)]
+    return [*dumps, *stacks]
+
+
+@pytest.mark.parametrize("looks", [None, 3])
+@pytest.mark.parametrize("culprits", [(2,), (1, 2)])
+def test_where_all_stand_in_their_loaders_dumps_that_differ_accuse_no_machine(
+    culprits: tuple[int, ...], looks: int | None
+) -> None:
+    """The data is the cause; nobody waits for another, and no stacks are asked for: they are there."""
+    found = verdict(all_in_loaders(*culprits), looks)
+
+    assert (found.symptom, found.cause, found.action.kind) == ("hang", "data", "none")
+    assert [one.kind for one in found.culprits] == ["data"]
+    assert (found.victims.count, found.victims.chains, found.first_symptom) == (0, (), None)
+    assert not [one.what for one in found.missing if "would" in one.what]
+    assert "4 ranks stand in" in said(found)
+
+
+def test_loaders_of_all_ranks_excuse_no_process_that_has_ended() -> None:
+    """What its stack showed before is no reason of its end."""
+    row = ProcessState(
+        source="ps.txt:4",
+        at=START + 61.0,
+        node="gpu-2",
+        job="llama",
+        attempt=1,
+        rank=2,
+        pid=102,
+        state="Z",
+        boot_id="b",
+    )
+    found = verdict([*all_in_loaders(2), row], None)
+
+    assert (found.cause, named(found)) == ("machine", [2])
+
+
+def test_a_stack_that_is_missing_of_a_rank_that_holds_no_other_up_changes_nothing() -> None:
+    """All whom the dumps may accuse are seen in their loaders: less evidence is no bolder."""
+    without = [one for one in all_in_loaders(1, 2) if not (isinstance(one, StackDump) and one.rank == 0)]
+    found = verdict(without, None)
+
+    assert (found.cause, [one.kind for one in found.culprits], found.action.kind) == ("data", ["data"], "none")
+
+
+def test_loaders_of_some_ranks_acquit_none_of_whom_nothing_is_seen() -> None:
+    """The stacks of two ranks are there, the dumps hold up a third: less evidence is no bolder."""
+    seen_ones = [one for one in all_in_loaders(2) if not isinstance(one, StackDump) or one.rank in {0, 1}]
+    found = verdict(seen_ones, None)
+
+    assert named(found) == [2]
+    assert found.cause != "data"
+
+
+def test_a_rank_in_its_loader_waits_for_no_other_whatever_its_dump_shows() -> None:
+    """What it launched before still runs: it is named with the rank that the dumps name, and is no victim of that."""
+    dumps = [one for one in Hang((1,), ranks=8).records() if not isinstance(one, StackDump)]
+    stacks = [one for one in Hang((1, 2), ranks=8, stands=LOADER).records() if isinstance(one, StackDump)]
+    found = verdict([*dumps, *stacks], None)
+
+    assert (found.cause, named(found), found.victims.ranks) == ("data", [1, 2], "0,3-7")
+    assert (found.action.kind, found.action.ranks) == ("probe", (1, 2))
+    assert all(f"rank {one.ranks[0]} is in its data loader" in one.why for one in found.culprits)
+    assert "while 6 others wait" in said(found)
+
+
+def test_a_rank_whose_stack_alone_is_missing_is_named_with_less() -> None:
+    """Without its stack it is known who holds the others up, and not why: no figure is stated that rests on more."""
+    window = Hang(stands=LOADER).records()
+    without = [one for one in window if not (isinstance(one, StackDump) and one.rank == 2)]
+    assert named(verdict(without, None)) == [2]
+
+    waits = a_set(1, 2, fault_class="never_entered", cause="machine")
+    absent = claim("stacks", "no_stack", suspect(2, strength=0.6), narrows=True)
+    picked = calibrated(decided(waits, absent), load())
+    assert [(one.ranks, one.probability) for one in picked.culprits] == [((2,), 0.6)]
+    assert (picked.action.kind, picked.roots[0].calibration) == ("probe", "none")
+
+
+def test_a_rank_in_its_loader_beside_a_stopped_one_is_neither_named_nor_said_to_wait() -> None:
+    """The stopped one is certain; whether the other is stuck as well only its next stack shows."""
+    stopped = claim(
+        "hang", "never_entered", suspect(5, strength=0.95), scope=frozenset(range(64)), victims=tuple(range(5))
+    )
+    state = claim("process", "stopped", suspect(5, strength=0.95))
+    beside = claim("stacks", "stuck_data_loader", suspect(2), cause="data", narrows=True)
+    found = decided(stopped, state, beside)
+
+    assert (named(found), found.victims.ranks) == ([5], "0-1,3-4")
+    assert ["rank 2" in one.what for one in found.missing] == [True]

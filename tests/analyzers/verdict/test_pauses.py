@@ -207,10 +207,17 @@ def test_loaders_that_wait_for_files_are_the_storages() -> None:
     assert (found.cause, found.action.kind) == ("storage", "none")
 
 
-def test_one_rank_that_waits_for_files_is_probed() -> None:
-    """It may be the only one that happened to ask: the file server is as likely as the machine."""
+def test_one_rank_that_waits_for_a_file_server_is_the_storages() -> None:
+    """It may be the only one that happened to ask: the server is suspected, and the rank is named as who waits there."""
     found = verdict(Hang(state="D", channel="nfs_wait_bit_killable").records())
-    assert (named(found), found.action.kind) == ([2], "probe")
+    assert (found.cause, [one.kind for one in found.culprits], named(found)) == ("storage", ["storage"], [2])
+    assert (found.action.kind, "file server" in found.action.why) == ("none", True)
+
+
+def test_one_rank_that_waits_for_a_local_disk_is_probed() -> None:
+    """No other node reads that disk: its machine is suspected, and nothing is evicted for it."""
+    found = verdict(Hang(state="D", channel="folio_wait_bit_common").records())
+    assert (found.cause, named(found), found.action.kind) == ("machine", [2], "probe")
     assert "waits for files" in found.action.why
 
 

@@ -30,7 +30,7 @@ class Fault:
 FAULTS: dict[str, Fault] = {
     "spin": Fault("spin", "hang", "machine", ("never_entered", "stuck_compute")),
     "data_loader": Fault("data_loader", "hang", "data", ("never_entered", "stuck_data_loader")),
-    "gil": Fault("gil", "hang", "machine", ("never_entered", "stuck_gil")),
+    "gil": Fault("gil", "hang", "machine", ("never_entered", "stuck_gil", "no_stack")),
     "sigstop": Fault("signal", "hang", "machine", signal=signal.SIGSTOP),
     "sigkill": Fault("signal", "crash", "machine", launcher="torchrun", signal=signal.SIGKILL),
     "exception": Fault("exception", "crash", "code", launcher="torchrun"),

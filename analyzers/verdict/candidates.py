@@ -1,0 +1,279 @@
+"""Candidates for independent causes: what the correlation of findings works on, what narrows one, and who waits at the storage.
+
+A finding that names no suspect by itself picks from a set, or shows why a rank holds the others up. Those that blame the
+storage are one, and the ranks that wait there are not at fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from analyzers.model.fault_classes import has
+from analyzers.model.finding import Cause, Evidence, Family, Finding, Suspect
+from analyzers.model.topology import Topology
+from analyzers.verdict.senders import one_voice
+
+# Dumps, stacks and logs watch one event: two of them are no more certain than the surer one. A process
+# table and a hardware event are independent of it.
+SAME_EVENT: frozenset[Family] = frozenset({"waits", "roles", "stacks", "log"})
+EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
+_STANDS_STILL = ("hang", "hardware")
+"""Symptoms of a root that blames the storage, and of which it is one with others."""
+_IN_FILES = frozenset({"stuck_storage", "stuck_checkpoint"})
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Why a root is one, in a sentence, and what shows it. ``ranks``: those of its suspects that it is about; empty: all."""
+
+    analyzer: str
+    why: str
+    evidence: tuple[Evidence, ...] = ()
+    ranks: frozenset[int] = frozenset()
+
+    def is_about(self, ranks: Iterable[int]) -> bool:
+        """Whether it is about one of these ranks; where one of both names none, it is."""
+        asked = frozenset(ranks)
+        return not (asked and self.ranks) or bool(asked & self.ranks)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One independent cause under consideration. ``certain``: every suspect is a culprit; else at least one of them."""
+
+    finding: Finding
+    suspects: tuple[Suspect, ...]
+    certain: bool
+    arguments: tuple[Argument, ...] = ()  # of the findings that agree
+    families: frozenset[Family] = frozenset()
+    agreeing: tuple[str, ...] = ()  # fault classes of the findings that agree
+    narrowed: bool = False  # a set that another family of evidence picked from
+    senders: frozenset[str] = frozenset()  # as a finding's
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Return the ranks of all suspects."""
+        return frozenset(rank for suspect in self.suspects for rank in suspect.ranks)
+
+
+@dataclass(frozen=True)
+class Excused:
+    """What would have been a root, had its suspects not been in a pause."""
+
+    root: Candidate
+    cause: Cause
+    fault_class: str
+    why: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass
+class Correlation:
+    """What the findings come to: roots by precedence, and why the others fell."""
+
+    roots: list[Candidate] = field(default_factory=list)
+    excused: list[Excused] = field(default_factory=list)
+    died: bool = False  # a process has failed while those that a root suspects still started
+    rejected: list[Suspect] = field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
+
+
+def split(finding: Finding) -> list[Candidate]:
+    """A finding whose suspects are all guilty is that many roots; a set of which one is guilty is one."""
+    parts = [(suspect,) for suspect in finding.suspects] if finding.together else [finding.suspects]
+    alone = len(parts) == 1 and len(parts[0]) == 1 and parts[0][0].strength >= EVEN_ODDS
+    families = frozenset({finding.family})
+    return [
+        Candidate(finding, part, finding.together or alone, families=families, senders=finding.senders)
+        for part in parts
+    ]
+
+
+def arguments_of(root: Candidate) -> tuple[Argument, ...]:
+    """Return what a root says of each of its suspects."""
+    return tuple(
+        Argument(
+            root.finding.analyzer, one.why, one.evidence or root.finding.evidence or (Evidence(text=one.why),),
+            frozenset(one.ranks),
+        )
+        for one in root.suspects
+    )  # fmt: skip
+
+
+def nodes_of(suspects: Iterable[Suspect], topology: Topology) -> set[str]:
+    """Return the nodes of these suspects and of their ranks."""
+    of_ranks = {topology.nodes[rank] for one in suspects for rank in one.ranks if rank in topology.nodes}
+    return of_ranks | {one.node for one in suspects if one.node}
+
+
+def narrowed(decision: Correlation, root: Candidate, finding: Finding, topology: Topology) -> Candidate:
+    """Let a finding that names no suspect by itself pick among a set, or give the reason of a root that is certain."""
+    picked = {rank for suspect in finding.suspects for rank in suspect.ranks}
+    agreed = tuple(suspect for suspect in root.suspects if picked & set(suspect.ranks))
+    absence = has(finding.fault_class, "no_stack") and not has(root.finding.fault_class, "stacks_add")
+    if finding.family in root.families or absence:
+        return root
+    if not agreed:
+        return root if root.certain else _widened(root, finding)
+    ranks = frozenset(rank for suspect in agreed for rank in suspect.ranks)
+    root = replace(root, arguments=root.arguments + _arguments(finding, ranks))
+    if one_voice(root.senders, finding.senders, nodes_of(agreed, topology)):
+        return root
+    both = root.senders | finding.senders if root.senders and finding.senders else frozenset()
+    root = replace(root, senders=both, finding=_without_machine(root, finding))
+    families = root.families | {finding.family}
+    if root.certain:
+        return replace(root, families=families)
+    strength = max(suspect.strength for suspect in finding.suspects)
+    if strength < EVEN_ODDS:
+        return root  # a hint picks no suspect
+    if has(finding.fault_class, "no_stack"):
+        # Which rank it is rests on what is missing: no figure that was learned of waits is about that.
+        root = replace(root, finding=replace(root.finding, fault_class=finding.fault_class))
+    raised = tuple(replace(s, strength=max(strength, s.strength)) for s in agreed)
+    decision.rejected.extend(
+        replace(s, why=f"the {finding.family} show it waiting like the others")
+        for s in root.suspects
+        if s not in agreed
+    )
+    return replace(
+        root,
+        suspects=raised,
+        certain=finding.together or len(agreed) == 1,
+        narrowed=root.narrowed or len(agreed) < len(root.suspects),
+        families=families,
+    )
+
+
+def with_alike(decision: Correlation, finding: Finding) -> None:
+    """Name with a root all that stand in their own input as its ranks do, though no dump shows that others wait for them."""
+    known = {rank for root in decision.roots for rank in root.ranks}
+    alike = tuple(suspect for suspect in finding.suspects if known.isdisjoint(suspect.ranks))
+    if not (alike and finding.together and has(finding.fault_class, "own_input")):
+        return
+    for place, root in enumerate(decision.roots):
+        if root.certain and root.finding.fault_class == finding.fault_class:
+            suspects = tuple(sorted(root.suspects + alike, key=lambda one: one.ranks))
+            decision.roots[place] = replace(root, suspects=suspects)
+            return
+
+
+def _arguments(finding: Finding, ranks: frozenset[int]) -> tuple[Argument, ...]:
+    """Return what a finding says of each of its suspects that is one of these ranks."""
+    return tuple(
+        Argument(finding.analyzer, one.why, one.evidence[:2], frozenset(one.ranks))
+        for one in finding.suspects
+        if ranks.intersection(one.ranks)
+    )
+
+
+def _without_machine(root: Candidate, finding: Finding) -> Finding:
+    """Return the finding of a root whose rank reads what no other reads: waits prove who it is, not why (docs/decisions/0048)."""
+    who_only = root.finding.family == "waits" and root.families <= SAME_EVENT and root.finding.cause == "machine"
+    if not who_only or not has(finding.fault_class, "own_input"):
+        return root.finding
+    return replace(root.finding, cause=finding.cause, fault_class=finding.fault_class)
+
+
+def _widened(root: Candidate, finding: Finding) -> Candidate:
+    """Two kinds of evidence that point apart leave a set that holds both."""
+    if not has(root.finding.fault_class, "stacks_add") or max(s.strength for s in finding.suspects) < EVEN_ODDS:
+        return root
+    added = frozenset(rank for suspect in finding.suspects for rank in suspect.ranks)
+    arguments = tuple(replace(one, why="") for one in _arguments(finding, added))  # each suspect has its own reason
+    return replace(root, suspects=root.suspects + finding.suspects, arguments=root.arguments + arguments)
+
+
+def standing_alone(finding: Finding) -> list[Candidate]:
+    """Where no waits are known a narrowing claim is all there is: a suspicion, weaker than it would be as support."""
+    suspects = tuple(replace(suspect, strength=round(0.8 * suspect.strength, 4)) for suspect in finding.suspects)
+    undecided = has(finding.fault_class, "own_code") and finding.cause == "machine"
+    cause: Cause = "unknown" if undecided else finding.cause
+    return split(replace(finding, cause=cause, narrows=False, suspects=suspects))
+
+
+def shows_who_only(root: Candidate) -> bool:
+    """Whether others' waits, and stacks, are all that a root rests on: they prove which rank it is, and not why."""
+    return (
+        root.finding.family == "waits"
+        and root.families <= SAME_EVENT
+        and not has(root.finding.fault_class, "on_device")
+    )
+
+
+def blamed(root: Candidate, storage: Finding) -> Candidate:
+    """Return a root of which a process's state shows that it waits for the storage: the rank waits there, and is not at fault."""
+    suspects = tuple(replace(one, kind="storage", node=None, device=None) for one in root.suspects)
+    finding = replace(root.finding, cause="storage", fault_class=storage.fault_class)
+    return replace(root, finding=finding, suspects=suspects)
+
+
+def with_waiters(decision: Correlation, finding: Finding) -> None:
+    """Name with a file system that does not answer on a node the ranks of that node whose stacks may be reading from it."""
+    if not (has(finding.fault_class, "own_code") or finding.fault_class in _IN_FILES):
+        return
+    for root in decision.roots:
+        unplaced = is_storage(root) and "hardware" in root.families and not root.ranks
+        waiters = tuple(one for one in finding.suspects if one.ranks and root.finding.scope.issuperset(one.ranks))
+        if unplaced and waiters:
+            held = frozenset(rank for one in waiters for rank in one.ranks)
+            others = [one for one in decision.roots if not (shows_who_only(one) and one.ranks and one.ranks <= held)]
+            decision.roots = [_waited_for(root, waiters, finding) if one is root else one for one in others]
+            return
+
+
+def _waited_for(root: Candidate, waiters: tuple[Suspect, ...], finding: Finding) -> Candidate:
+    ranks = tuple(sorted(rank for one in waiters for rank in one.ranks))
+    strength = max(root.suspects[0].strength, *(one.strength for one in waiters))
+    arguments = tuple(Argument(finding.analyzer, one.why, one.evidence[:1], frozenset(one.ranks)) for one in waiters)
+    return replace(
+        root,
+        finding=replace(root.finding, symptom=finding.symptom, scope=root.finding.scope | finding.scope),
+        suspects=(replace(root.suspects[0], ranks=ranks, strength=strength), *root.suspects[1:]),
+        arguments=root.arguments + arguments,
+        families=root.families | {finding.family},
+    )
+
+
+def one_storage(roots: Sequence[Candidate]) -> list[Candidate]:
+    """Return the roots with those that blame the storage for a hang as one: what several of them show is one file system."""
+    alike = [root for root in roots if is_storage(root)]
+    if len(alike) < 2:
+        return list(roots)
+    first = min(alike, key=lambda root: (_STANDS_STILL.index(root.finding.symptom), root.finding.onset or float("inf")))
+    joined = first
+    for root in alike:
+        joined = joined if root is first else _joined(joined, root)
+    return [joined if root is alike[0] else root for root in roots if root is alike[0] or root not in alike]
+
+
+def is_storage(root: Candidate) -> bool:
+    """Whether a root blames the storage itself for a standstill."""
+    if root.finding.symptom not in _STANDS_STILL:
+        return False
+    return root.certain and root.finding.cause == "storage" and all(one.kind == "storage" for one in root.suspects)
+
+
+def _joined(one: Candidate, other: Candidate) -> Candidate:
+    """Return both as one root: independent kinds of evidence make it surer."""
+    strength = max(suspect.strength for suspect in other.suspects)
+    again = bool(one.families & other.families) or bool(SAME_EVENT & one.families and SAME_EVENT & other.families)
+    again = again or one_voice(one.senders, other.senders, ())
+    ranks = one.ranks | other.ranks
+    first = one.suspects[0]
+    joint = max(first.strength, strength) if again else min(0.99, 1 - (1 - first.strength) * (1 - strength))
+    own = tuple(
+        Argument(other.finding.analyzer, suspect.why, suspect.evidence or other.finding.evidence)
+        for suspect in other.suspects
+    )
+    return replace(
+        one,
+        finding=replace(one.finding, scope=one.finding.scope | other.finding.scope),
+        suspects=(replace(first, strength=round(joint, 4), ranks=tuple(sorted(ranks))), *one.suspects[1:]),
+        arguments=one.arguments + own + other.arguments,
+        families=one.families | other.families,
+        agreeing=(*one.agreeing, other.finding.fault_class, *other.agreeing),
+        narrowed=one.narrowed or other.narrowed,
+        senders=one.senders | other.senders if one.senders and other.senders else frozenset(),
+    )
