@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -146,10 +146,17 @@ _EVENTS = {"reset_required": "gpu_needs_reset", "memory_failed": "gpu_uncorrecte
 
 
 def _reported(window: Window) -> Iterator[KernelEvent]:
-    """Yield an event per GPU that nvidia-smi cannot open, or reports as failed; what the kernel says of that GPU says more."""
+    """Yield an event per GPU that nvidia-smi cannot open, or reports as failed; what the kernel says of that GPU says more.
+
+    A count that several reports have is not of now by itself: its growth is (gray).
+    """
     written: set[tuple[str | None, str]] = set()
-    for state in window.records_of(DeviceState):
+    states = window.records_of(DeviceState)
+    reports = Counter((state.node, state.device) for state in states)
+    for state in states:
         key = (state.node, state.device)
+        if state.state == "memory_counted" and reports[key] > 1:
+            continue
         lost = "gpu_lost" if state.state == "unreadable" and state.text == NO_HANDLE else None
         event = lost or (_EVENTS.get(state.state) if state.source != LIBRARY else None)
         if event is not None and state.pci and key not in written:
