@@ -93,6 +93,7 @@ def _check(file: Path, document: dict[str, Any]) -> None:
     from analyzers.incidents.fleet import rules
     from analyzers.knowledge import convictions
     from analyzers.knowledge.role_rules import problems as problems_of_roles
+    from analyzers.model import wait_channels
     from analyzers.remediation.plan import costs
     from analyzers.verdict import curves
 
@@ -102,6 +103,7 @@ def _check(file: Path, document: dict[str, Any]) -> None:
         "fleet": rules.problems,
         "plan": costs.problems,
         "role_rules": problems_of_roles,
+        "wait_channels": wait_channels.problems,
     }
     if file.stem in checks and (wrong := list(islice(checks[file.stem](document), MOST_PROBLEMS))):
         raise KnowledgeError(f"knowledge {file} cannot be used: {'; '.join(wrong)}")

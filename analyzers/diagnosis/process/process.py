@@ -184,7 +184,7 @@ def _uninterruptible(
         evidence = tuple(_suspect(rank, row, 0.8, text).evidence[0] for rank, row in shown)
         suspect = Suspect(kind="storage", strength=0.8, why=text, ranks=tuple(sorted(storage)), evidence=evidence)
         yield _finding("uninterruptible", "storage", (suspect,))
-    elif remote := {rank: row for rank, row in blocked.items() if network.waited_for(row)}:
+    elif remote := {rank: row for rank, row in blocked.items() if network.waited_for(row.wait_channel)}:
         yield _at_server(remote, rows, network)
         blocked = {rank: row for rank, row in blocked.items() if rank not in remote}
     if storage and (_many(storage, topology) or not _others_ran(storage, rows, topology, _BLOCKED)):
@@ -210,7 +210,7 @@ def _at_server(
     ranks, first = tuple(sorted(remote)), remote[min(remote)]
     twice = any(_so_before(row, rows[rank]) for rank, row in remote.items())
     who = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)} wait{'' if len(ranks) > 1 else 's'}"
-    why = f"{who} for a network file system ({network.waited_for(first)}), uninterruptible in {first.wait_channel}"
+    why = f"{who} for a network file system ({network.waited_for(first.wait_channel)}), uninterruptible in {first.wait_channel}"
     why += ", in two tables one after the other" if twice else ""
     strength = UNINTERRUPTIBLE_TWICE if twice else UNINTERRUPTIBLE
     evidence = tuple(

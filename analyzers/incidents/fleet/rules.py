@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from analyzers.knowledge import Knowledge
+from analyzers.model.wait_channels import NetworkFileSystems
 
 DOMAIN_KINDS = ("switch", "rack", "power", "storage", "driver")
 MOST_PATTERNS = 20_000  # of one domain: a site that lists every node by name stays far below
 _TABLES = ("silence", "same", "link", "storage", "explained", "coverage", "clock")
-_WAITS = "nfs|rpc_wait|lustre|ceph|gpfs|fuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Rules:
     coverage_settle_seconds: float = 180.0
     clock_raised_seconds: float = 2.0
     clock_over_seconds: float = 1.0
-    storage_waits: re.Pattern[str] = field(default=re.compile(_WAITS))
+    file_systems: NetworkFileSystems = field(default=NetworkFileSystems(Knowledge()))
     events: Mapping[str, str] = field(default_factory=dict)  # "mlx5 fatal" → "link"
 
     @classmethod
@@ -53,9 +52,7 @@ class Rules:
             value = _mapping(document.get(table)).get(key)
             if value is not None and _is_number(value):
                 values[bound.name] = float(value)
-        waits = _mapping(document.get("storage")).get("waits")
-        if isinstance(waits, str) and _compiles(waits):
-            values["storage_waits"] = re.compile(waits)
+        values["file_systems"] = NetworkFileSystems(knowledge)
         classes = _mapping(document.get("events")).items()
         values["events"] = {
             str(event): name for name, events in classes if isinstance(events, list) for event in events
@@ -78,10 +75,7 @@ def problems(document: Mapping[str, Any]) -> Iterator[str]:
     bounds = {bound.name for bound in fields(Rules)}
     for table in _TABLES:
         for key, value in _mapping(document.get(table)).items():
-            if (table, key) == ("storage", "waits"):
-                if not (isinstance(value, str) and _compiles(value)):
-                    yield f"{table}.{key} = {value!r}: must be a regular expression"
-            elif f"{table}_{key}" not in bounds:
+            if f"{table}_{key}" not in bounds:
                 yield f"{table}.{key}: is no bound of the packaged fleet.toml"
             elif not _is_number(value):
                 yield f"{table}.{key} = {value!r}: must be a number above 0"
@@ -93,14 +87,6 @@ def _are_patterns(value: object) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

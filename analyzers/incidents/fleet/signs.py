@@ -173,7 +173,7 @@ class NodeSigns:
         for process in self.blocked.values():
             seen = process.seen_at >= heard_at - SAME_LOOK_SECONDS
             lasted = process.seen_at - process.since >= rules.storage_lasting_seconds
-            if seen and lasted and rules.storage_waits.search(process.channel):
+            if seen and lasted and rules.file_systems.waited_for(process.channel):
                 text = f"{process.who} blocked in {process.channel}, without using the processor"
                 yield SignClass("storage", self._only_server()), Sign(process.since, text, "process")
 

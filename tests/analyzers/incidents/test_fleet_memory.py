@@ -299,11 +299,19 @@ def test_a_sites_table_that_would_be_read_past_is_refused(tmp_path: Path) -> Non
     assert Rules.from_knowledge(load(table)).silence_seconds == 90.0
 
 
+def test_a_pattern_of_a_file_system_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    """A site's row without words and one whose pattern does not compile are named."""
+    table = tmp_path / "wait_channels.toml"
+    table.write_text('[network_file_system]\na = {words = "A"}\nb = {words = "B", function = "("}\n')
+    with pytest.raises(KnowledgeError, match=r"network_file_system\.a: must have.*network_file_system\.b\.function"):
+        load(table)
+
+
 def test_the_packaged_bounds_are_the_codes_own() -> None:
     """What is unusable in a table falls back on the code's value, so the two must not drift apart."""
     packaged, own = Rules.from_knowledge(load()), Rules()
     for bound in dataclasses.fields(Rules):
-        if bound.name not in ("events", "storage_waits"):
+        if bound.name not in ("events", "file_systems"):
             assert getattr(packaged, bound.name) == getattr(own, bound.name), bound.name
 
 
