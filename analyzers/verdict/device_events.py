@@ -5,24 +5,41 @@ An illegal access is the program's two times in three, and an error of a GPU tha
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import Field, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from analyzers.model.fault_classes import has
-from analyzers.model.finding import Evidence
-
-if TYPE_CHECKING:
-    from analyzers.verdict.correlate import Candidate
+from analyzers.model.finding import Evidence, Finding, Suspect
 
 
-def decides(old: Candidate, new: Candidate, least: float) -> bool:
+class _Root(Protocol):
+    """What is used of a root that is considered (``correlate.Candidate``)."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def finding(self) -> Finding: ...
+    @property
+    def suspects(self) -> tuple[Suspect, ...]: ...
+    @property
+    def certain(self) -> bool: ...
+    @property
+    def support(self) -> tuple[tuple[str, Evidence], ...]: ...
+    @property
+    def ranks(self) -> frozenset[int]: ...
+
+
+Root = TypeVar("Root", bound=_Root)
+
+
+def decides(old: Root, new: Root, least: float) -> bool:
     """Whether a device's own event, surer than ``least``, shows the cause of an error that a log leaves open."""
     of_machine = (new.finding.family, new.finding.cause) == ("hardware", "machine")
     is_open = old.finding.cause == "unknown" and has(old.finding.fault_class, "device_decides")
     return is_open and of_machine and new.certain and max(one.strength for one in new.suspects) > least
 
 
-def explained(old: Candidate, new: Candidate) -> Candidate:
+def explained(old: Root, new: Root) -> Root:
     """Return the device's event as the root, with the ranks that met it: what it asks for is done, and no more."""
     ranks = tuple(sorted(old.ranks | new.ranks))
     suspects = tuple(replace(one, ranks=ranks) for one in new.suspects)
