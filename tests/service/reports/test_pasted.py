@@ -100,7 +100,9 @@ def test_of_a_job_of_which_no_end_is_known_stacks_are_asked() -> None:
 @pytest.mark.parametrize("stamp", ["E1122 10:00:09.1 40 ", ""])
 def test_who_was_killed_brought_nothing_down(stamp: str) -> None:
     """The headline says what is known: the signal, and that nothing shows who sent it."""
-    killed = f"{stamp}torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 43)\n"
+    killed = (
+        f"{stamp}torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 43)\n"
+    )
     (headline,) = story.headlines(_on(killed))
 
     assert str(headline).startswith("Local rank 3 was killed (SIGKILL)")
