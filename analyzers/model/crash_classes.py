@@ -12,6 +12,7 @@ def rows() -> Iterator[FaultClass]:
     yield from _ends()
     yield from _files()
     yield from _crash()
+    yield from _deaths()
     yield from _shown_by_lines()
     yield from _programs()
     yield from _memory()
@@ -123,6 +124,10 @@ def _crash() -> Iterator[FaultClass]:
         "exception_all_ranks", by, ("code", "storage", "data"), "reattempt", "every rank raised the same exception",
         advice="no machine is at fault: read it; a plain restart shows whether it comes again", traits=("everywhere",),
     )  # fmt: skip
+
+
+def _deaths() -> Iterator[FaultClass]:
+    by = ("crash",)
     yield FaultClass(
         "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed",
         traits=("own_failure",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analyzers.diagnosis.crash.echoes import missing_in_barrier
+from analyzers.diagnosis.crash.lost_peers import missing_in_barrier
 from analyzers.diagnosis.hardware.faults import recovery
 from analyzers.model.frames import normal
 from analyzers.model.verdict import Coverage, Verdict

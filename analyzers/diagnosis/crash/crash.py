@@ -13,7 +13,6 @@ from typing import Any
 
 from analyzers.diagnosis.crash import accounts, outside, silence
 from analyzers.diagnosis.crash.device_reports import shows_device
-from analyzers.diagnosis.crash.echoes import may_be, peers_lost
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import (
     ECHOES,
@@ -26,6 +25,7 @@ from analyzers.diagnosis.crash.failures import (
     place,
     shows_itself,
 )  # fmt: skip
+from analyzers.diagnosis.crash.lost_peers import may_be, peers_lost
 from analyzers.diagnosis.crash.statements import SHARE, is_stated, with_stated
 from analyzers.diagnosis.crash.suspects import MAX_EVIDENCE, crash_row, fault_class_of, rejected, suspects_of
 from analyzers.knowledge import Knowledge

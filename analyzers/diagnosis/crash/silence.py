@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from analyzers.diagnosis.crash import watchdogs
-from analyzers.diagnosis.crash.echoes import is_connecting, missing_in_barrier
 from analyzers.diagnosis.crash.failures import Failure, evidence_of
+from analyzers.diagnosis.crash.lost_peers import is_connecting, missing_in_barrier
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
 from analyzers.model.topology import Topology
 from collectors.records import LogEvent
