@@ -129,8 +129,7 @@ def _crash() -> Iterator[FaultClass]:
 def _deaths() -> Iterator[FaultClass]:
     by = ("crash",)
     yield FaultClass(
-        "process_killed", by, ("machine", "unknown"), "evict", "its process was killed", proof="its process was killed",
-        traits=("own_failure",),
+        "process_killed", by, ("machine", "unknown"), "probe", "its process was killed", traits=("own_failure",)
     )  # fmt: skip
     yield FaultClass("all_killed", by, ("platform",), "restart_job", "every process was killed")
     yield FaultClass(

@@ -250,7 +250,7 @@ def read(input: Input) -> Iterator[Ring | Steps]:
     """Yield a ring as of the newest instant that it shows, and its steps."""
     image = parse(input.stream.read(LARGEST_RING_BYTES + 1))
     at = image.newest_ns / 1e9 if image.newest_ns >= 0 else None
-    yield msgspec.structs.replace(image.record(), source=input.source, at=at)
+    yield msgspec.structs.replace(image.record(), source=input.source, at=at, undated=True)
     if (steps := image.steps_since(0)) is not None:
         yield msgspec.structs.replace(steps, source=input.source, at=at)
 

@@ -81,6 +81,7 @@ class Ring(Record, frozen=True, kw_only=True, tag="ring"):
     # Process groups with collectives that Python does not see, such as those of DDP's buckets.
     unseen_groups: Annotated[tuple[Name, ...], FEW] = ()
     ended: bool = False  # its process was gone when it was read
+    undated: bool = False  # a file, which does not say when it was copied: `at` is when its newest entry was made
     hashed: Count = 0
     hashes: Columns = {}  # HASH_COLUMNS, where the probe hashes parameters
     timed: Count = 0

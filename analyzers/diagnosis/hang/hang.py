@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from analyzers.diagnosis.hang.claims import Claims
 from analyzers.diagnosis.hang.desync import mismatches
 from analyzers.diagnosis.hang.fronts import progress
-from analyzers.diagnosis.hang.rhythm import Rhythm, rhythm
+from analyzers.diagnosis.hang.rhythm import DATED_BY_ITSELF, Rhythm, rhythm
 from analyzers.diagnosis.hang.roots import endings
 from analyzers.diagnosis.hang.waits import build, situate
 from analyzers.knowledge import Knowledge
@@ -32,6 +32,8 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
         return
     made = progress(window.recorder)
     beat = rhythm(window, made)
+    if beat.why == DATED_BY_ITSELF and window.records_of(StackDump):
+        return  # stacks are read while it stands still, and decide without it
     if beat.pulse in ("running", "undecided"):
         yield _no_hang(beat)
         return
@@ -56,9 +58,7 @@ def _no_hang(beat: Rhythm) -> Finding:
         cause="none" if running else "unknown",
         fault_class="running" if running else "undecided",
         evidence=(Evidence(text=beat.why),),
-        missing=()
-        if running
-        else ("a second set of flight-recorder dumps 30 s later would show whether the job moves",),
+        missing=() if running else ("a second set of dumps, or of rings, 30 s later would show whether the job moves",),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from analyzers.diagnosis.hang.fronts import Fronts
 from analyzers.model.recorder import Mask
 from analyzers.model.window import Window, last_activity_ns
+from collectors.records import FlightRecorderDump, Ring
 
 Pulse = Literal["running", "hung", "undecided", "unknown"]
 
@@ -22,6 +23,7 @@ WITHIN_RHYTHM, BEYOND_RHYTHM = 1.5, 3.0
 # A modification time later than any watchdog would have allowed was made by a copy, not by the dump.
 TIMEOUT_MARGIN, LONGEST_TRUSTED_SECONDS = 1.5, 2 * 3600.0
 MOVED = "every rank dumped twice made progress between its two dumps"
+DATED_BY_ITSELF = "a ring does not say when it was copied, so it does not show for how long its ranks wait"
 FEWEST_GAPS = 20
 
 
@@ -46,6 +48,8 @@ def _judged(window: Window, progress: Fronts, onset: int | None) -> tuple[Pulse,
         return "hung", "two dumps of the same ranks show no progress between them"
     if age is None:
         return ("running", MOVED) if moved else ("unknown", "no record shows when the dumps were taken")
+    if moved is None and _dated_by_themselves(window):
+        return "undecided", DATED_BY_ITSELF
     waits = f"the oldest wait was {age:.1f} s old when the dump was taken"
     if onset is None:  # between two launches the silence since the last one is compared with the rhythm
         waits = f"nothing was outstanding, and the last launch was {age:.1f} s old when the dump was taken"
@@ -97,6 +101,12 @@ def _age_seconds(window: Window, progress: Fronts) -> float | None:
     created = table["created_ns"][rows][first] / 1e9
     ages = [(at.get(int(rank)) or newest) - float(since) for rank, since in zip(ranks, created, strict=True)]
     return max(*ages, 0.0) if ages else newest - last
+
+
+def _dated_by_themselves(window: Window) -> bool:
+    """Whether all is of files of the probe's rings, which no agent has read: their newest entry is all that dates them."""
+    rings = window.records_of(Ring)
+    return bool(rings) and all(ring.undated for ring in rings) and not window.records_of(FlightRecorderDump)
 
 
 def _pauses(progress: Fronts) -> tuple[float | None, float | None]:

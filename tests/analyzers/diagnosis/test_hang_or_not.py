@@ -192,7 +192,7 @@ def test_an_undecided_age_asks_for_a_second_snapshot() -> None:
     """It names nobody and says what would decide."""
     finding = only(*_aged(3.0))
     assert (finding.suspects, finding.cause) == ((), "unknown")
-    assert finding.missing == ("a second set of flight-recorder dumps 30 s later would show whether the job moves",)
+    assert finding.missing == ("a second set of dumps, or of rings, 30 s later would show whether the job moves",)
 
 
 @pytest.mark.parametrize("offset_s", [-60.0, 86_400.0 * 30])

@@ -18,7 +18,7 @@ from analyzers.verdict.judge import judge
 from collectors.live import Request
 from collectors.live.ring import RingCollector
 from collectors.live.sources.host import Host
-from collectors.records import RING_COLUMNS, FlightRecorderDump, Group, Members, Record, Ring
+from collectors.records import RING_COLUMNS, FlightRecorderDump, Group, Members, Record, Ring, StackDump
 from service.packaged_knowledge import load
 from tests.support.hand_made import SCHEDULED, START_NS, Entry, dump
 from tests.support.needs import needs_torch
@@ -107,6 +107,19 @@ def test_rings_alone_name_the_rank() -> None:
     verdict = judged([ring(rank) for rank in RANKS])
 
     assert (named(verdict), verdict.symptom) == ([1], "hang")
+
+
+def test_files_of_rings_do_not_say_that_the_job_runs() -> None:
+    """A copy is dated by its newest entry: how long the others wait is unknown, and stacks decide without it."""
+    copies = [ring(rank, at=STEPS + 2, undated=True) for rank in RANKS]
+
+    alone = judged(copies)
+    beside = judged([*copies, *(StackDump(rank=rank, pid=100 + rank, source=f"{rank}.json") for rank in RANKS)])
+
+    assert (alone.symptom, alone.cause, alone.action.kind, named(alone)) == ("unknown", "unknown", "none", [])
+    assert "30 s later" in alone.missing[0].what
+    assert beside.symptom != "healthy"
+    assert not any("rings" in one.what for one in beside.missing)
 
 
 def test_a_ring_stands_for_the_dump_that_a_rank_did_not_give() -> None:
