@@ -66,7 +66,8 @@ def choose_action(
         return restart
     machines = [(root, entry) for root, entry in _paired(culprits, roots) if root.finding.cause == "machine"]
     proven = [(root, entry) for root, entry in machines if _proven(root, entry)]
-    waiting = [(entry, why) for root, entry in proven if (why := held(root)) is not None]
+    weighed = [(root, entry) for root, entry in machines if (root, entry) in proven or root.finding.symptom == "crash"]
+    waiting = [(entry, why) for root, entry in weighed if (why := held(root)) is not None]
     proven = [(root, entry) for root, entry in proven if entry not in [other for other, _ in waiting]]
     if waiting and not proven:
         return _not_yet(waiting)

@@ -229,7 +229,7 @@ def _judged(verdict: Verdict) -> list[str]:
         for why, culprits in text.reasons(verdict)[:MOST_REASONS]
     ]
     steps = advice.own_steps(verdict) or [advice.what_to_do(verdict)]
-    return [*reasons, story.waiting(verdict), next_steps.continuing(verdict), *steps]
+    return [*reasons, story.waiting(verdict), next_steps.first_of_all(verdict), *steps]
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:

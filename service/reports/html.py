@@ -124,7 +124,7 @@ def shown(verdict: Verdict) -> dict[str, Any]:
         "leave": next_steps.LEAVE,
         "unread": unread,
         "unrecorded": next_steps.unrecorded,
-        "continuing": next_steps.continuing,
+        "first_of_all": next_steps.first_of_all,
         "beside_plan": next_steps.beside_plan,
         "tone": story.tone(verdict),
         "headlines": story.headlines(verdict),

@@ -61,20 +61,31 @@ def unrecorded(verdict: Verdict) -> str:
     return f"no flight recorder could be asked: {_RECORDER}" if open_still else ""
 
 
-def continuing(verdict: Verdict) -> str:
-    """Return how a process that was found stopped is looked at and continued; empty where none is named."""
-    stopped = {root.root for root in verdict.roots if "stopped" in (root.fault_class, *root.agreeing)}
-    named = [one for one in verdict.culprits if one.root in stopped]
-    if not named:
+def first_of_all(verdict: Verdict) -> str:
+    """Return what to ask before a machine that somebody's signal may explain is touched; empty where none is named."""
+    if killed := _at(verdict, "process_killed"):
+        return (
+            f"First: who killed the process? {killed}, the journal of that time shows a daemon that kills for memory "
+            "(earlyoom, systemd-oomd, a kubelet) or a scheduler, and `last` who was logged in. Then:"
+        )
+    if not (where := _at(verdict, "stopped")):
         return ""
-    nodes = fold_hosts([one.id for one in named if one.kind == "node"])
-    where = f"On {nodes}" if nodes else f"On the node of {plural_ranks(named[0].ranks, 4)}"
     return (
         f"First: who stopped the process? A person, a debugger or a scheduler may have; then the machine is well. {where}, "
         "`ps -eo pid,stat,lstart,args` shows it with T, and `grep TracerPid /proc/PID/status` whether a debugger holds it "
         "(0: none). If it was not stopped on purpose, `kill -CONT PID` lets it go on, and no restart is needed. Only if it "
         "cannot, or stops again:"
     )
+
+
+def _at(verdict: Verdict, fault_class: str) -> str:
+    """Return where the culprits of this fault class are; empty where there are none."""
+    roots = {root.root for root in verdict.roots if fault_class in (root.fault_class, *root.agreeing)}
+    named = [one for one in verdict.culprits if one.root in roots]
+    nodes = fold_hosts([one.id for one in named if one.kind == "node"])
+    if named and not nodes:
+        return f"On the node of {plural_ranks(named[0].ranks, 4)}"
+    return f"On {nodes}" if nodes else ""
 
 
 def beside_plan(verdict: Verdict, kind: str) -> str:

@@ -170,12 +170,12 @@ def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
 def _planned(verdict: Verdict, plan: tuple[str, str]) -> Iterator[tuple[str, str]]:
     kind, said = plan
     yield from (
-        ("", text) for text in (next_steps.continuing(verdict), said, next_steps.beside_plan(verdict, kind)) if text
+        ("", text) for text in (next_steps.first_of_all(verdict), said, next_steps.beside_plan(verdict, kind)) if text
     )
 
 
 def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    if how := next_steps.continuing(verdict):
+    if how := next_steps.first_of_all(verdict):
         yield "", how
     if verdict.abstained and (own := advice.own_steps(verdict)):
         yield from (("-", one) for one in own)

@@ -7,6 +7,7 @@ import pytest
 from analyzers.model.verdict import Verdict
 from service.reports import story, text
 from tests.analyzers.diagnosis.reported.excerpts import verdict_on
+from tests.analyzers.remediation.test_plan_killed import KILL, answered, ended, judged
 
 INTERRUPTED = '^CTraceback (most recent call last):\n  File "/w/train.py", line 9, in main\nKeyboardInterrupt\n'
 NAN = "".join(f"2026-11-22 10:00:0{step} step {step} loss {'nan' if step > 3 else '2.1'}\n" for step in range(9))
@@ -108,3 +109,11 @@ def test_who_was_killed_brought_nothing_down(stamp: str) -> None:
     assert str(headline).startswith("Local rank 3 was killed (SIGKILL)")
     assert str(headline).endswith("nothing read shows by whom")
     assert "brought" not in str(headline)
+
+
+def test_before_a_killed_ranks_machine_is_tested_its_killer_is_looked_for() -> None:
+    """SIGKILL has a sender, and a machine is the last of those that it may be."""
+    said = text.render(judged(ended(1, 100.0, KILL, 3), *answered()))
+
+    assert "First: who killed the process? On gpu1" in " ".join(said.split())
+    assert "Evict node" not in said
