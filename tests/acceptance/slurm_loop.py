@@ -25,10 +25,23 @@ from typing import Any
 
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.slurm import cluster
-from tests.support.slurm.loop import ENDS, FAULTS, RANKS, Loop, Outcome, controller_restarts, ended, loop, person, trial
+from tests.support.slurm.loop import (
+    ENDS,
+    FAULTS,
+    KILLED,
+    RANKS,
+    Loop,
+    Outcome,
+    controller_restarts,
+    ended,
+    killed,
+    loop,
+    person,
+    trial,
+)  # fmt: skip
 
 KEPT = REPOSITORY / "out" / "slurm_loop"
-RUNS = 4  # of each of three faults
+RUNS = 4  # of each fault
 SECONDS = ("verdict_seconds", "drained_seconds", "running_seconds", "training_seconds")
 PERSON, RESTARTED = "propose-only", "controller-restarted"
 
@@ -38,7 +51,7 @@ def planned(options: argparse.Namespace) -> list[tuple[str, int]]:
     if options.smallest:
         return [("sigstop", 0)]
     trials = [(fault, number) for number in range(options.runs) for fault in options.only or FAULTS]
-    return trials + ([] if options.only else [(RESTARTED, 0), (PERSON, 0), *((how, 0) for how in ENDS)])
+    return trials + ([] if options.only else [(RESTARTED, 0), (PERSON, 0), *((how, 0) for how in (KILLED, *ENDS))])
 
 
 def file_of(fault: str, number: int) -> Path:
@@ -65,6 +78,8 @@ def run(trials: list[tuple[str, int]]) -> Iterator[tuple[str, int, Outcome]]:
 def _one(running: Loop, fault: str, number: int) -> Outcome:
     if fault == PERSON:
         return person(running, rank=1)
+    if fault == KILLED:
+        return killed(running, rank=1)
     if fault in ENDS:
         return ended(running, fault)
     if fault == RESTARTED:

@@ -40,7 +40,8 @@ AWAY_SECONDS = 5.0  # of a controller
 UNATTENDED_SECONDS = 10.0  # in which nothing may happen
 QUIET_SECONDS = 45.0  # after an end: an agent looks twice, and the engine waits for both
 GOOD_STEPS = 3
-FAULTS = ("sigstop", "spin", "sigkill")
+FAULTS = ("sigstop", "spin")
+KILLED = "sigkill"  # by nobody knows whom: no machine is taken for it
 ENDS = ("scancel", "time-limit", "requeue")  # what a person or a limit does to a sound job
 POLICY = """\
 [limits]
@@ -270,6 +271,23 @@ def ended(on: Loop, how: str) -> Outcome:
             outcome.wrong.append(str(failure))
         time.sleep(QUIET_SECONDS)
         _look_at_an_end(job, outcome)
+    return outcome
+
+
+def killed(on: Loop, rank: int) -> Outcome:
+    """Kill one rank: its death is judged, who sent the signal is unknown, and no node is taken for it."""
+    with training(on, KILLED, rank) as job:
+        _train(job)
+        outcome = Outcome(KILLED, culprit="")
+        struck_at = strike(job, KILLED, rank)
+        try:
+            on.wait("verdict", LOOP_SECONDS, lambda: bool(_verdicts(on, job.name)))
+            outcome.verdict_seconds = round(min(_verdicts(on, job.name)) - struck_at, 1)
+        except SlurmFailed as failure:
+            outcome.wrong.append(str(failure))
+        time.sleep(QUIET_SECONDS)
+        outcome.drained = {node: on.slurm.node(node)[1] for node in on.slurm.nodes if on.slurm.node(node)[1]}
+        outcome.wrong += [f"{node} is out for {reason!a}" for node, reason in outcome.drained.items()]
     return outcome
 
 
