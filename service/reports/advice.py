@@ -68,7 +68,7 @@ def _test(verdict: Verdict, suspects: str) -> str:
         whose = plural_ranks(action.ranks) if action.ranks else suspects
         look = f"See first the code and the data at the frames of {whose} (`py-spy dump -p PID`): either may hold the job up"
         return f"{look}. Where neither does, {sentence[0].lower()}{sentence[1:]}."
-    if verdict.symptom != "hang" or asked or verdict.abstained:
+    if verdict.symptom != "hang" or asked or verdict.abstained or verdict.coverage.has_ended:
         return f"{sentence}."
     return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."
 

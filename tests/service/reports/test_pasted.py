@@ -97,6 +97,42 @@ def test_of_a_job_of_which_no_end_is_known_stacks_are_asked() -> None:
     assert "py-spy" in text.render(verdict)
 
 
+TIMED_OUT = (
+    "[E ProcessGroupNCCL.cpp:475] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, "
+    "OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600040 milliseconds before timing out.\n"
+)
+TAKEN_DOWN = "[E ProcessGroupNCCL.cpp:495] To avoid data inconsistency, we are taking the entire process down.\n"
+
+
+def test_of_a_job_that_its_watchdog_ended_the_dumps_are_asked_that_it_left() -> None:
+    """No process is left to ask: what it may have written at the time-out is, and how the next start writes it."""
+    verdict = _on(TIMED_OUT.format(rank=3, number=7) + TAKEN_DOWN)
+    said = " ".join(text.render(verdict).split())
+
+    assert (verdict.symptom, verdict.abstained, verdict.coverage.has_ended) == ("hang", True, True)
+    assert not any(word in said for word in ("Do not stop", "py-spy", "echo dump", "ps -wwe"))
+    assert "have ended" in said
+    assert "TORCH_NCCL_DUMP_ON_TIMEOUT=1" in said
+    assert "comm_lib_trace_rank_" in said
+
+
+def test_of_a_job_that_may_still_hang_no_end_is_claimed() -> None:
+    """The control: a watchdog that only gave up on an operation may belong to a process that runs on."""
+    verdict = _on(TIMED_OUT.format(rank=3, number=7))
+
+    assert not verdict.coverage.has_ended
+    assert "Do not stop" in text.render(verdict)
+
+
+def test_who_waits_in_an_undecided_hang_is_not_acquitted() -> None:
+    """Numbers far apart are of two communicators, or of one rank far behind: no one is called innocent."""
+    verdict = _on(TIMED_OUT.format(rank=0, number=9000) + TIMED_OUT.format(rank=2, number=41))
+
+    assert verdict.abstained
+    assert "without fault" not in text.render(verdict)
+    assert "what for is not decided: 0 and 2" in " ".join(text.render(verdict).split())
+
+
 @pytest.mark.parametrize("stamp", ["E1122 10:00:09.1 40 ", ""])
 def test_who_was_killed_brought_nothing_down(stamp: str) -> None:
     """The headline says what is known: the signal, and that nothing shows who sent it."""
