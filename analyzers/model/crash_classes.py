@@ -231,6 +231,18 @@ def _programs() -> Iterator[FaultClass]:
         traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass(
+        "port_in_use", by, ("code",), "none", "a port that it was to listen on is in use",
+        advice="see which process holds the port (`ss -ltnp` on that host shows its PID), end it where an earlier run left it, or "
+        "give the job another port (`--master-port`); before that a restart meets it again",
+        traits=("own_failure", "raised_again"),
+    )  # fmt: skip
+    yield FaultClass(
+        "too_many_files", by, ("code",), "none", "it has as many files open as its limit allows",
+        advice="no machine is at fault: raise the limit (`ulimit -n`, LimitNOFILE of the daemon that starts it), use fewer data "
+        "loader workers, or set_sharing_strategy('file_system') of torch.multiprocessing",
+        traits=("own_failure", "raised_again"),
+    )  # fmt: skip
+    yield FaultClass(
         "program_error", by, ("code",), "none", "it raised an exception that its program's own fault raises",
         advice="no machine is at fault: mend what its traceback names; the same code raises it again on the same data",
         traits=("own_failure", "raised_again"),

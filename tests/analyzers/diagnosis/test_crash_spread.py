@@ -62,7 +62,10 @@ def test_a_rank_below_the_highest_that_nothing_shows_is_open(death: str, tasks: 
         ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (8x512 and 256x10)", "program_error"),
         ("RuntimeError", "Expected all tensors to be on the same device, but found cuda:0 and cpu", "program_error"),
         ("RuntimeError", "the sampler gave up", "exception_one_rank"),
-        ("OSError", "[Errno 98] Address already in use", "exception_one_rank"),
+        ("OSError", "[Errno 98] Address already in use", "port_in_use"),
+        ("DistNetworkError", "cannot listen on port: 29500, code: -98, name: EADDRINUSE", "port_in_use"),
+        ("OSError", "[Errno 24] Too many open files: '/data/part-1.tar'", "too_many_files"),
+        ("RuntimeError", "received 0 items of ancdata", "too_many_files"),
         ("PermissionError", "[Errno 13] Permission denied: '/data/shard-3'", "exception_one_rank"),
     ],
 )  # fmt: skip

@@ -97,6 +97,24 @@ def test_of_a_job_of_which_no_end_is_known_stacks_are_asked() -> None:
     assert "py-spy" in text.render(verdict)
 
 
+@pytest.mark.parametrize(
+    ("raised", "advised"),
+    [
+        ("OSError: [Errno 98] Address already in use", "ss -ltnp"),
+        ("torch.distributed.DistNetworkError: no address to listen on. port: 29511, code: -98, name: EADDRINUSE", "ss -ltnp"),
+        ("OSError: [Errno 24] Too many open files", "ulimit -n"),
+    ],
+)  # fmt: skip
+def test_what_a_host_has_no_more_of_is_given_before_a_restart(raised: str, advised: str) -> None:
+    """A port that another process holds, and a limit of open files, meet the next start too."""
+    verdict = _on(f'Traceback (most recent call last):\n  File "/w/train.py", line 8, in main\n    start()\n{raised}\n')
+    said = " ".join(text.render(verdict).split())
+
+    assert (verdict.cause, verdict.action.kind, verdict.action.nodes) == ("code", "none", ())
+    assert advised in said
+    assert "again as it is" not in said
+
+
 TIMED_OUT = (
     "[E ProcessGroupNCCL.cpp:475] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, "
     "OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600040 milliseconds before timing out.\n"
