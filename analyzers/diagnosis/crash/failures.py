@@ -23,8 +23,8 @@ from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 OWN = (
     "device_lost", "no_switches", "device_absent", "device_program", "device_fault", "device_assert", "device_memory",
     "device_shared", "shared_memory", "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse",
-    "launch", "node_check", "node_check_open", "port_taken", "open_files", "user", "storage", "data", "service", "numeric", "fabric", "platform_part",
-    "file_system_part", "crashed", "killed", "aborted", "exit", "daemon_lost",
+    "launch", "node_check", "node_check_open", "port_taken", "open_files", "user", "storage", "data", "service",
+    "numeric", "fabric", "platform_part", "file_system_part", "crashed", "killed", "aborted", "exit", "daemon_lost",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
