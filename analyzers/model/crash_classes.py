@@ -44,6 +44,11 @@ def _ends() -> Iterator[FaultClass]:
         advice="free what ran short on that node, or ask for more of it: there it is ended again; no GPU is at fault",
     )  # fmt: skip
     yield FaultClass(
+        "used_too_much", by, ("platform",), "none", "its container used more of its node than it asked for, and was evicted",
+        advice="write less to the node's own disk (checkpoints, caches, logs belong on a volume), or request what it needs: "
+        "started again as it is, it is evicted again",
+    )  # fmt: skip
+    yield FaultClass(
         "daemon_failed", by, ("platform",), "none", "a daemon of the scheduler does not work, or could not be reached",
         advice="no machine of the job is at fault as far as is seen: look at that daemon's own log",
         traits=("alone",),
@@ -232,8 +237,8 @@ def _programs() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass(
         "port_in_use", by, ("code",), "none", "a port that it was to listen on is in use",
-        advice="see which process holds the port (`ss -ltnp` on that host shows its PID), end it where an earlier run left it, or "
-        "give the job another port (`--master-port`); before that a restart meets it again",
+        advice="see which process holds the port (`ss -ltnp` on that host shows its PID), end it where an earlier run left it, "
+        "or give the job another port (`--master-port`); before that a restart meets it again",
         traits=("own_failure", "raised_again"),
     )  # fmt: skip
     yield FaultClass(

@@ -115,6 +115,28 @@ def test_what_a_host_has_no_more_of_is_given_before_a_restart(raised: str, advis
     assert "again as it is" not in said
 
 
+LOW = "  Warning  Evicted  2m  kubelet  The node was low on resource: ephemeral-storage. Threshold quantity: 9Gi, available: 1Gi."
+
+
+@pytest.mark.parametrize(
+    ("said", "fault_class"),
+    [
+        (
+            f"{LOW} Container t was using 300Gi, request is 0, has larger consumption of ephemeral-storage.",
+            "used_too_much",
+        ),
+        ('Message:  Container t exceeded its local ephemeral storage limit "20Gi".', "used_too_much"),
+    ],
+)
+def test_who_was_evicted_for_its_own_use_is_not_started_again_as_it_is(said: str, fault_class: str) -> None:
+    """It would use as much again."""
+    verdict = _on(f"{said}\n")
+
+    assert [root.fault_class for root in verdict.roots] == [fault_class]
+    assert (verdict.cause, verdict.action.kind) == ("platform", "none")
+    assert "evicted again" in " ".join(text.render(verdict).split())
+
+
 TIMED_OUT = (
     "[E ProcessGroupNCCL.cpp:475] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, "
     "OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600040 milliseconds before timing out.\n"
