@@ -281,6 +281,16 @@ def test_the_number_of_a_process_that_ran_out_of_memory_gives_its_rank(held: str
     assert [event.rank for event in found if event.event == "traceback"] == [rank]
 
 
+@pytest.mark.parametrize(
+    ("before", "kept"), [("", False), ("n1:7:9 [0] NCCL WARN Call to ibv_create_qp failed\n", True)]
+)
+def test_a_network_that_is_ready_is_an_event_where_one_was_missing(before: str, kept: bool) -> None:
+    """Every healthy run of NCCL prints that its rings are connected."""
+    found = events(before + "n1:7:9 [0] NCCL INFO Connected all rings\nstep 1 loss 2.5\n")
+
+    assert any(event.event == "fabric_ready" for event in found) == kept
+
+
 def test_repeats_are_folded() -> None:
     """A thousand equal errors of one rank are one event."""
     assert len(events("[rank1]: CUDA error: unspecified launch failure\n" * 1000)) == 1
