@@ -58,6 +58,11 @@ def _ends() -> Iterator[FaultClass]:
         advice="no machine of the job is at fault as far as is seen: look at that service, its limits, and the way to it",
     )  # fmt: skip
     yield FaultClass(
+        "access_refused", by, ("platform",), "none", "a service refused what its account may not have",
+        advice="log in on every node (of Hugging Face, `hf auth login` or HF_TOKEN), and ask for access with that account where "
+        "a licence is to be accepted: it is refused again until then",
+    )  # fmt: skip
+    yield FaultClass(
         "pod_waits", by, ("platform",), "none", "a job or a pod waits for a place, or for its container to start",
         advice="no machine of the job is at fault: the platform has to give what it waits for",
     )  # fmt: skip
@@ -93,8 +98,8 @@ def _crash() -> Iterator[FaultClass]:
         "uneven_end", ("crash", "verdict"), ("code",), "none", "it ended its steps before the others",
         advice="the ranks had not the same number of steps to do: the code is to end them together",
     )  # fmt: skip
-    yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
-    yield FaultClass("node_unheard", by, ("unknown",), "probe", "its heartbeats did not come")
+    yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node", traits=("unanswered",))
+    yield FaultClass("node_unheard", by, ("unknown",), "probe", "its heartbeats did not come", traits=("unanswered",))
     yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
     yield FaultClass(
         "devices_absent", ("crash", "hardware"), ("platform",), "restart_job", "no working GPU was there for it",

@@ -170,8 +170,8 @@ class JobLog:
         stayed = self.found.stayed(self.runs, self.requests, self.ranks.own_rank)
         every = [*stayed, *self.lost_losses.lasting(), *self._exception_alone()]
         resolved = with_ranks(every, is_torchrun=self.streams.is_torchrun)
-        resolved = without_mere_readiness(resolved)
-        return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
+        reported = without_mere_readiness(resolved)
+        return [self._placed(event) for event in sorted(reported, key=lambda each: int(each.source))]
 
     def _exception_alone(self) -> Iterator[tuple[str, LogEvent]]:
         """Yield an exception of which a log holds the last line alone, without a step after it: others may be handled."""

@@ -137,6 +137,25 @@ def test_who_was_evicted_for_its_own_use_is_not_started_again_as_it_is(said: str
     assert "evicted again" in " ".join(text.render(verdict).split())
 
 
+@pytest.mark.parametrize(
+    ("said", "advised"),
+    [
+        ("srun: error: Node failure on node17\n", "scontrol show node"),
+        ("kernel: NVRM: Xid (PCI:0000:1b:00): 94, pid=77, name=python3, Contained: SM (0x1)\n", "Start the job again"),
+        (
+            "huggingface_hub.errors.GatedRepoError: 401 Client Error.\nCannot access gated repo for url https://huggingface.co/m/x.json.\n",
+            "HF_TOKEN",
+        ),
+    ],
+)
+def test_the_advice_is_what_a_person_can_do_next(said: str, advised: str) -> None:
+    """A node that does not answer is not tested yet, a contained error ends the program alone, an account is asked for."""
+    verdict = _on(said)
+
+    assert verdict.action.kind in {"probe", "none"}
+    assert advised in " ".join(text.render(verdict).split())
+
+
 TIMED_OUT = (
     "[E ProcessGroupNCCL.cpp:475] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, "
     "OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600040 milliseconds before timing out.\n"
