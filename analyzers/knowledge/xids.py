@@ -37,6 +37,7 @@ class Xid:
     means: str = "a code that the table does not know"
     strength: float = 0.0
     action: Action = "none"
+    advice: str = ""
     after: frozenset[int] = frozenset()  # application Xids whose consequence it is where it follows them
 
 
@@ -68,8 +69,15 @@ def xid(knowledge: Knowledge, code: int) -> Xid:
         str(row.get("means", "")),
         float(row.get("strength", 0.0)),
         _action(asked),
+        str(row.get("advice", "")),
         frozenset(after) if isinstance(after := row.get("after"), list) else frozenset(),
     )
+
+
+def advice_for(fault_class: str, knowledge: Knowledge) -> str:
+    """Return what a person does about an Xid that asks for nothing to be done to its node; "" where no row says."""
+    found = _SPECIFIC.fullmatch(fault_class)
+    return xid(knowledge, int(found[2])).advice if found is not None and found[1] == "xid" else ""
 
 
 def action_for(fault_class: str, knowledge: Knowledge, otherwise: str = "none") -> Action:

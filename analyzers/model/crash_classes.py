@@ -44,6 +44,11 @@ def _ends() -> Iterator[FaultClass]:
         advice="free what ran short on that node, or ask for more of it: there it is ended again; no GPU is at fault",
     )  # fmt: skip
     yield FaultClass(
+        "used_too_much", by, ("platform",), "none", "its container used more of its node than it asked for, and was evicted",
+        advice="write less to the node's own disk (checkpoints, caches, logs belong on a volume), or request what it needs: "
+        "started again as it is, it is evicted again",
+    )  # fmt: skip
+    yield FaultClass(
         "daemon_failed", by, ("platform",), "none", "a daemon of the scheduler does not work, or could not be reached",
         advice="no machine of the job is at fault as far as is seen: look at that daemon's own log",
         traits=("alone",),
@@ -51,6 +56,11 @@ def _ends() -> Iterator[FaultClass]:
     yield FaultClass(
         "service_refused", by, ("platform",), "none", "a service that a process asked did not give what it asked for",
         advice="no machine of the job is at fault as far as is seen: look at that service, its limits, and the way to it",
+    )  # fmt: skip
+    yield FaultClass(
+        "access_refused", by, ("platform",), "none", "a service refused what its account may not have",
+        advice="log in on every node (of Hugging Face, `hf auth login` or HF_TOKEN), and ask for access with that account where "
+        "a licence is to be accepted: it is refused again until then",
     )  # fmt: skip
     yield FaultClass(
         "pod_waits", by, ("platform",), "none", "a job or a pod waits for a place, or for its container to start",
@@ -88,8 +98,8 @@ def _crash() -> Iterator[FaultClass]:
         "uneven_end", ("crash", "verdict"), ("code",), "none", "it ended its steps before the others",
         advice="the ranks had not the same number of steps to do: the code is to end them together",
     )  # fmt: skip
-    yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node")
-    yield FaultClass("node_unheard", by, ("unknown",), "probe", "its heartbeats did not come")
+    yield FaultClass("node_failed", by, ("machine",), "probe", "the scheduler lost its node", traits=("unanswered",))
+    yield FaultClass("node_unheard", by, ("unknown",), "probe", "its heartbeats did not come", traits=("unanswered",))
     yield FaultClass("device_lost", by, ("machine",), "probe", "its GPU reported a hardware failure")
     yield FaultClass(
         "devices_absent", ("crash", "hardware"), ("platform",), "restart_job", "no working GPU was there for it",
@@ -228,6 +238,18 @@ def _programs() -> Iterator[FaultClass]:
         advice="install what it names, in the version that the program asks for, in each node's environment: without it "
         "every start fails",
         traits=("own_failure",),
+    )  # fmt: skip
+    yield FaultClass(
+        "port_in_use", by, ("code",), "none", "a port that it was to listen on is in use",
+        advice="see which process holds the port (`ss -ltnp` on that host shows its PID), end it where an earlier run left it, "
+        "or give the job another port (`--master-port`); before that a restart meets it again",
+        traits=("own_failure", "raised_again"),
+    )  # fmt: skip
+    yield FaultClass(
+        "too_many_files", by, ("code",), "none", "it has as many files open as its limit allows",
+        advice="no machine is at fault: raise the limit (`ulimit -n`, LimitNOFILE of the daemon that starts it), use fewer data "
+        "loader workers, or set_sharing_strategy('file_system') of torch.multiprocessing",
+        traits=("own_failure", "raised_again"),
     )  # fmt: skip
     yield FaultClass(
         "program_error", by, ("code",), "none", "it raised an exception that its program's own fault raises",

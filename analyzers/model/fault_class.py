@@ -35,6 +35,7 @@ Trait = Literal[
     "raised_again",  # the same code raises it again on the same data: a plain restart is no mend
     "device_decides",  # an error of the device as its program saw it: the kernel's own event of that device shows the cause
     "was_ended",  # another ended it, and nothing shows who: it is no doer
+    "unanswered",  # its node did not answer: whether it does now comes before any test on it
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 

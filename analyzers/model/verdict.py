@@ -177,7 +177,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
             "Whether the nodes that the action names, else all, have GPUs; false: agents looked for them; null: unknown."
         ),
     ] = None
-    has_ended: Annotated[bool, doc("A launcher reports that processes of the job ended with an error.")] = False
+    has_ended: Annotated[
+        bool, doc("A launcher, or a watchdog, reports that processes of the job ended with an error.")
+    ] = False
     shed: Annotated[
         tuple[str, ...], doc("Nodes of which the engine gave up records for want of memory: none of them is evicted.")
     ] = ()

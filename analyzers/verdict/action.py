@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from analyzers.knowledge import Knowledge
+from analyzers.knowledge.xids import advice_for
 from analyzers.model.fault_classes import fault_class, hardware_action, has, in_words
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
@@ -182,6 +183,8 @@ def _hardware(machines: list[tuple[Candidate, Culprit]], knowledge: Knowledge, o
         return _on([entry for _, entry in asked], kind, advice)
     events = " and ".join(dict.fromkeys(_event(name) for name, _ in asked))
     why = f"that is what the table of hardware events asks for after {events}"
+    if kind == "none" and (own_advice := advice_for(asked[0][0], knowledge)):
+        why = f"{own_advice}: {why}"
     return _on([entry for _, entry in asked], kind, why + (_TEST_OTHERS if len(asked) < of and kind != "probe" else ""))
 
 

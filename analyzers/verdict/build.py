@@ -354,9 +354,11 @@ def has_gpus(window: Window, nodes: Collection[str]) -> bool | None:
 
 
 def _has_ended(window: Window) -> bool:
-    """Return whether a launcher reports an end with an error: such processes give no stacks any more."""
-    ends = (event for event in window.records_of(LogEvent) if event.event in {"torchrun_failure", "exit"})
-    return any(event.exit_code or event.signal for event in ends)
+    """Return whether a launcher reports an end with an error, or a watchdog that it ends its process: those give no stacks."""
+    events = window.records_of(LogEvent)
+    if any(event.event == "watchdog_abort" for event in events):
+        return True
+    return any(event.exit_code or event.signal for event in events if event.event in {"torchrun_failure", "exit"})
 
 
 def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ()) -> Coverage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from analyzers.model.fault_class import Trait
 from analyzers.model.fault_classes import has
 from analyzers.model.verdict import Action, Verdict
 from service.reports.hostlists import fold_hosts
@@ -23,6 +24,8 @@ _TOOLS = {  # cause network, GPUs → a test
     (False, True): "`dcgmi diag -r 3`",
     (False, False): "`stress-ng --cpu 0 --vm 2 --verify --timeout 10m`",
 }
+
+_LOST = "`scontrol show node`, `kubectl describe node`, or its console"
 
 _SLOWER = (
     "Let the job go on.",
@@ -64,11 +67,14 @@ def _test(verdict: Verdict, suspects: str) -> str:
         hints.append(f"`--hosts` names the node{'s' if len(action.ranks) > 1 else ''}")
     how = f" ({'; '.join(hints)})" if hints else ""
     sentence = f"Test {_object(action, suspects)}{how} before any eviction"
-    if _in_own_code(verdict):
+    if _shows(verdict, "own_code"):
         whose = plural_ranks(action.ranks) if action.ranks else suspects
         look = f"See first the code and the data at the frames of {whose} (`py-spy dump -p PID`): either may hold the job up"
         return f"{look}. Where neither does, {sentence[0].lower()}{sentence[1:]}."
-    if verdict.symptom != "hang" or asked or verdict.abstained:
+    if _shows(verdict, "unanswered"):
+        look = f"See first whether it answers, and why it was lost ({_LOST})"
+        return f"{look}. Where it answers, {sentence[0].lower()}{sentence[1:]}."
+    if verdict.symptom != "hang" or asked or verdict.abstained or verdict.coverage.has_ended:
         return f"{sentence}."
     return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."
 
@@ -140,7 +146,7 @@ def _tool(verdict: Verdict) -> str:
     return _TOOLS[verdict.cause == "network", verdict.coverage.has_gpus is not False]
 
 
-def _in_own_code(verdict: Verdict) -> bool:
-    """Whether all that is known is that what is named first stands in its own code."""
+def _shows(verdict: Verdict, trait: Trait) -> bool:
+    """Whether what is named first is of a class with this trait: that it stands in its own code, that its node did not answer."""
     first = next((one.root for one in verdict.culprits), None)
-    return any(root.root == first and has(root.fault_class, "own_code") for root in verdict.roots)
+    return any(root.root == first and has(root.fault_class, trait) for root in verdict.roots)

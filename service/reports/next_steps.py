@@ -14,6 +14,11 @@ _RECORDER = (
     "NCCL needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from the job's start; gloo, which no "
     f"variable makes write a dump, the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
 )
+_WRITES_AT_TIMEOUT = (
+    "where there are none, start the job the next time with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
+    "(TORCH_FR_DUMP_TEMP_FILE sets where they go)"
+)
+_WRITTEN = "ls -l ~/.cache/torch/comm_lib_trace_rank_* /tmp/nccl_trace_rank_*"
 
 LEAVE = "Do not stop any process or job yet."
 ASK_AGAIN = ("Then ask again, old and new files together", "faulthound diagnose DIR")
@@ -157,14 +162,12 @@ def _gives_no_stacks(verdict: Verdict) -> bool:
 def _of_ended(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """Return what is left of a job whose processes have ended: its logs, its recorders' dumps and the nodes' kernel logs."""
     have = verdict.coverage.sources
-    steps = [
-        ("The logs of all ranks; a launcher keeps each one's own", "torchrun --log-dir logs --redirects 3 … train.py")
-    ]
+    steps = []
     if verdict.symptom == "hang" and not have.get("flight_recorder"):
-        asked = "TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, from the job's start"
-        steps.append(
-            (f"What flight recorders wrote at the time-out, on every node; {asked}", "ls /tmp/nccl_trace_rank_*")
-        )
+        steps.append((f"What flight recorders wrote at the time-out, on every node; {_WRITES_AT_TIMEOUT}", _WRITTEN))
+    steps.append(
+        ("The logs of all ranks; a launcher keeps each one's own", "torchrun --log-dir logs --redirects 3 … train.py")
+    )
     if not have.get("kernel_event"):
         steps.append(("What the kernel logged, on every node", "dmesg -T > dmesg_$(hostname).txt"))
     steps.append(

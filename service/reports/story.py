@@ -291,6 +291,8 @@ def waiting(verdict: Verdict) -> str:
         ranks = "; ".join(f"{role} {found}" for role, found in verdict.victims.roles.items())
     count = verdict.victims.count
     verb = ("waits" if count == 1 else "wait") if verdict.symptom == "hang" else ("suffers" if count == 1 else "suffer")
+    if verdict.abstained and verdict.symptom == "hang":
+        return f"{count:,} rank{'s' if count != 1 else ''} {verb}, and what for is not decided: {ranks}."
     return f"{count:,} rank{'s' if count != 1 else ''} {verb} without fault of {'its' if count == 1 else 'their'} own: {ranks}."
 
 

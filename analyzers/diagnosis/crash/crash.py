@@ -365,12 +365,19 @@ def _spread(scene: Scene, group: Sequence[Failure]) -> str:
     return "some" if others and 4 * len(ranks) < 3 * len(scene.expected) else "all"
 
 
+def _may_be_one_of(group: Sequence[Failure], failure: Failure) -> bool:
+    """Whether a bare exit code is that of an exception of which no line shows the rank: such a rank is no victim."""
+    raised = failure.kind == "exit" and failure.event is not None and failure.event.exit_code == RAISED
+    return raised and any(each.kind in SPOKEN and may_be(failure, each) for each in group)
+
+
 def _finding(
     scene: Scene, cause: Any, fault_class: str, suspects: tuple[Suspect, ...], group: Sequence[Failure], *,
     evidence: tuple[Evidence, ...] = (), missing: tuple[str, ...] = (),
 ) -> Finding:  # fmt: skip
     guilty = {failure.rank for failure in group}
     victims = [failure for failure in scene.failures if failure.rank not in guilty and failure.kind not in SPOKEN]
+    victims = [failure for failure in victims if not _may_be_one_of(group, failure)]
     events = [event for kind, event in scene.classified if kind in SYMPTOMS and event.at is not None]
     earliest = min(events, key=lambda event: (event.at or 0.0, *place(event.source)), default=None)
     earliest = earliest or next((failure.event for failure in group), None)

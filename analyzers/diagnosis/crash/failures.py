@@ -23,8 +23,8 @@ from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 OWN = (
     "device_lost", "no_switches", "device_absent", "device_program", "device_fault", "device_assert", "device_memory",
     "device_shared", "shared_memory", "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse",
-    "launch", "node_check", "node_check_open", "user", "storage", "data", "service", "numeric", "fabric", "platform_part",
-    "file_system_part", "crashed", "killed", "aborted", "exit", "daemon_lost",
+    "launch", "node_check", "node_check_open", "port_taken", "open_files", "user", "storage", "data", "service",
+    "numeric", "fabric", "platform_part", "file_system_part", "crashed", "killed", "aborted", "exit", "daemon_lost",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
@@ -35,7 +35,9 @@ _OF_NO_PROCESS = frozenset({
     "preempted", "time_limit", "cancelled", "node_failure", "node_drained", "node_differs", "node_unheard", "shutdown",
     "numeric_line", "collective",
 })  # fmt: skip
-WORDED_BY_PROGRAM = frozenset({"user", "file_system", "storage", "data", "service", "numeric"})
+SURVIVED = frozenset({"port_taken", "open_files", "user", "file_system", "storage", "data", "service"})
+"""Kinds of exceptions that a program may handle, and go on after."""
+WORDED_BY_PROGRAM = SURVIVED | {"numeric"}
 NO_NAMES = frozenset({"LaunchError", "ncclInvalidUsage"})
 """Names that the reader of a line gave to what the line itself calls by no name."""
 BARE_ENDS = frozenset({"exit", "torchrun_failure", "worker_died", "actor_died"})
@@ -296,9 +298,7 @@ def _decide(failure: Failure) -> None:
     echoed = any(by_kind[kind] for kind in ECHOES)
     if spoken:
         _choose(failure, spoken[0], by_kind[spoken[0]])
-        failure.handled = spoken[0] in {"user", "file_system", "storage", "data", "service"} and _went_on(
-            failure, by_kind["echo"]
-        )
+        failure.handled = spoken[0] in SURVIVED and _went_on(failure, by_kind["echo"])
     elif echoed:
         _choose(failure, "echo", [event for kind in sorted(ECHOES) for event in by_kind[kind]])
     else:

@@ -18,6 +18,7 @@ STOOD_SECONDS = 60.0
 STOOD_GAPS, FEWEST_GAPS = 5.0, 5
 PLUGIN, DAEMON = "plugin", "daemon"  # a refusal's operation: a scheduler's plugin, or a daemon itself, failed
 FULL, ENDED = "full", "ended"  # a node ran short of something; the platform took the place
+OWN_USE = "own"  # a container used more of its node than it asked for, or than its limit
 STATUS = "status"  # a list's column: the reason is elsewhere
 UNHEARD = "unheard"  # a lost node's operation: it did not answer
 BY_KEY = "a person stopped it (Ctrl-C), and nothing failed before"
@@ -155,6 +156,11 @@ def refused_fault_class_of(refused: Sequence[LogEvent]) -> tuple[str, float, str
         )
     on = ", ".join(dict.fromkeys(event.node for event in refused if event.node))
     where = f" (node {on})" if on else ""
+    if any(event.operation == OWN_USE for event in refused):
+        why = (
+            "its container used more of its node's disk or memory than it asked for, or than its limit, and was evicted"
+        )
+        return "used_too_much", 0.8, f"{why}{where}"
     if any(event.operation == FULL for event in refused):
         return "node_full", 0.8, f"its node ran short of disk, memory or processes and ended its container{where}"
     if all(event.operation == ENDED for event in refused):

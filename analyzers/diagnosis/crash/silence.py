@@ -25,6 +25,7 @@ SILENT = 0.45
 DIFFERENT = 0.9
 FEW, FEWEST_COMPLAINING = 8, 3
 PREPARES = 0.5
+DUMPS = "flight-recorder dumps of all ranks"
 STACKS, EXIT_CODES = "flight-recorder dumps or stacks of all ranks", "the launcher's exit codes"
 LOGS = "the logs of all ranks, and the kernel log of each node: the process that failed first shows there"
 _PREPARES = re.compile(  # a bar of the datasets library that has not reached its end, on the line on which a watchdog wrote
@@ -94,8 +95,8 @@ def findings(
 
 def _missing(events: Sequence[LogEvent], *, timed_out: bool) -> tuple[str, ...]:
     """Return what would show more: of processes that have ended, no stacks."""
-    if any(event.exit_code is not None for event in events):
-        return (STACKS,) if timed_out else (LOGS,)
+    if any(event.exit_code is not None or event.event == "watchdog_abort" for event in events):
+        return (DUMPS,) if timed_out else (LOGS,)
     return (STACKS, EXIT_CODES)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -12,6 +13,8 @@ from analyzers.model.finding import Suspect
 MAX_EVIDENCE = 12
 MAX_REJECTED = 8
 LEAST_STRENGTH = 0.05
+_DIFFERS = re.compile(r"\bRank (\d{1,7}) is running collective\b")
+"""Both ranks that torch's wrapper compares."""
 
 
 def crash_row(group: Sequence[Failure], spread: str) -> str:
@@ -26,6 +29,8 @@ def fault_class_of(group: Sequence[Failure], row: Mapping[str, Any], table: Mapp
     """Return the fault class of a row; of its own for what an environment lacks, what can pass, and a program's own error."""
     if group[0].kind == "file_system" and all(_can_pass(failure, table) for failure in group):
         return "file_system_lapse"
+    if group[0].kind == "service" and all(_says(failure, table.get("access_words", ())) for failure in group):
+        return "access_refused"
     if group[0].kind != "user":
         return str(row["class"])
     if all(_raised(failure) in table.get("not_installed", ()) for failure in group):
@@ -37,8 +42,12 @@ def fault_class_of(group: Sequence[Failure], row: Mapping[str, Any], table: Mapp
 
 def _can_pass(failure: Failure, table: Mapping[str, Any]) -> bool:
     """Whether a file system may answer at the next try: by its words, it is neither full nor read-only."""
+    return _says(failure, table.get("file_system_lapses", ()))
+
+
+def _says(failure: Failure, any_of: Sequence[str]) -> bool:
     said = said_by(failure.event) if failure.event is not None else ""
-    return any(words in said for words in table.get("file_system_lapses", ()))
+    return any(words in said for words in any_of)
 
 
 def _raised(failure: Failure) -> str:
@@ -49,9 +58,7 @@ def _raised(failure: Failure) -> str:
 
 def _is_raised_again(failure: Failure, table: Mapping[str, Any]) -> bool:
     """Whether the same code raises it again on the same data: by its name or its words."""
-    said = said_by(failure.event) if failure.event is not None else ""
-    named = _raised(failure) in table.get("program_errors", ())
-    return named or any(words in said for words in table.get("program_words", ()))
+    return _raised(failure) in table.get("program_errors", ()) or _says(failure, table.get("program_words", ()))
 
 
 def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:
@@ -65,7 +72,7 @@ def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, s
     if kind == "node":
         kind = "link"  # no line says of which node it is: one of the ends
     if kind != "rank" or spread == "all":
-        ranks = tuple(sorted(failure.rank for failure in group if failure.rank is not None))
+        ranks = tuple(sorted({rank for failure in group for rank in _ranks_of(failure)}))
         nodes = {failure.node for failure in group}
         shown = tuple(evidence for failure in group for evidence in failure.evidence()[:1])[:MAX_EVIDENCE]
         one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" and kind != "link" else None
@@ -87,6 +94,18 @@ def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, s
         )
         for failure in group
     )
+
+
+def _ranks_of(failure: Failure) -> set[int]:
+    """Return the ranks that a failure is about: of two that differ, the one that reports it is only the first that saw it.
+
+    Within a smaller group the numbers may be its own: they count where the reporter's is the job's.
+    """
+    own = set() if failure.rank is None else {failure.rank}
+    if failure.kind != "mismatch" or failure.event is None:
+        return own
+    named = {int(rank) for rank in _DIFFERS.findall(failure.event.message or failure.event.text)}
+    return named if own <= named and own else own
 
 
 def _kind(failure: Failure, cause: str) -> Literal["rank", "node"]:

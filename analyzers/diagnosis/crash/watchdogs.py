@@ -54,8 +54,10 @@ def counters(events: Iterable[LogEvent]) -> dict[str, _Counters]:
     found: dict[str, _Counters] = defaultdict(_Counters)
     newest = _newest_burst(list(events))
     world = "" if _names_it_now_and_then(newest) else "0"
+    known = _named_beside(newest)
     for event in newest:
-        group = world if event.group in _WORLD else event.group or ""
+        named = event.group or known.get((event.rank, event.sequence))
+        group = world if named in _WORLD else named or ""
         if event.rank is None or group.startswith("local:") or (not group and _elsewhere(event)):
             continue
         of_group, rank = found[group], event.rank
@@ -70,6 +72,15 @@ def counters(events: Iterable[LogEvent]) -> dict[str, _Counters]:
             if value is not None and (rank not in mine or getattr(mine[rank], name) < value):
                 mine[rank] = event
     return dict(found)
+
+
+def _named_beside(events: Sequence[LogEvent]) -> dict[tuple[int | None, int | None], str]:
+    """Map (rank, number) to the group that a line gives for it: torch writes two lines of one time-out, and one may name none."""
+    found: dict[tuple[int | None, int | None], set[str]] = defaultdict(set)
+    for event in events:
+        if event.group and event.rank is not None and event.sequence is not None:
+            found[event.rank, event.sequence].add(event.group)
+    return {key: next(iter(groups)) for key, groups in found.items() if len(groups) == 1}
 
 
 def _names_it_now_and_then(events: Sequence[LogEvent]) -> bool:

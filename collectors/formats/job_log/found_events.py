@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from collectors.formats.job_log.attempts import ENDS, FATAL, OUTLIVED
 from collectors.formats.job_log.requests import Requests, is_of_request
@@ -12,6 +12,15 @@ from collectors.formats.job_log.step_runs import STEPS_AFTER, StepRuns
 from collectors.records import UNIT_STARTED, LogEvent
 
 MAX_EVENTS = 20_000  # of one file; a 16,384-rank job whose every rank reports once fits
+_READY, _OF_NETWORK = "fabric_ready", frozenset({"fabric_error", "fabric_warned", "nccl_warned", "nccl_error"})
+
+
+def without_mere_readiness(events: Iterable[LogEvent]) -> list[LogEvent]:
+    """Leave out that a network is ready where no line says that one was missing: every healthy run of NCCL begins so."""
+    found = list(events)
+    if any(event.event in _OF_NETWORK for event in found):
+        return found
+    return [event for event in found if event.event != _READY]
 
 
 class FoundEvents:

@@ -57,7 +57,8 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
     ),
     "(": (
         re.compile(
-            r"\((?P<actor>[A-Za-z_][\w.:<>\[\]=-]{0,80}) (?:rank=\d+ )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:-]{1,60}))?\)\s?"
+            r"\((?P<actor>[A-Za-z_][\w.:<>\[\]=-]{0,80}) (?:rank=(?P<rank>\d{1,7}) )?"
+            r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:-]{1,60}))?\)\s?"
         ),
         re.compile(
             r"\((?P<actor>raylet|autoscaler|pid=\w{1,20})(?:, ip=(?P<node>[\w.:-]{1,60})| \+[\dhms]{1,12})?\)\s"

@@ -16,7 +16,7 @@ import msgspec
 from collectors.formats import Input, reader
 from collectors.formats.job_log import found_events, log_marks, requests, rl_steps
 from collectors.formats.job_log.escaped import lines_of
-from collectors.formats.job_log.found_events import FoundEvents
+from collectors.formats.job_log.found_events import FoundEvents, without_mere_readiness
 from collectors.formats.job_log.job_lines import is_numbered, peel
 from collectors.formats.job_log.local_ranks import LocalRanks
 from collectors.formats.job_log.loss_column import LossColumn, has_number
@@ -170,7 +170,8 @@ class JobLog:
         stayed = self.found.stayed(self.runs, self.requests, self.ranks.own_rank)
         every = [*stayed, *self.lost_losses.lasting(), *self._exception_alone()]
         resolved = with_ranks(every, is_torchrun=self.streams.is_torchrun)
-        return [self._placed(event) for event in sorted(resolved, key=lambda each: int(each.source))]
+        reported = without_mere_readiness(resolved)
+        return [self._placed(event) for event in sorted(reported, key=lambda each: int(each.source))]
 
     def _exception_alone(self) -> Iterator[tuple[str, LogEvent]]:
         """Yield an exception of which a log holds the last line alone, without a step after it: others may be handled."""

@@ -30,6 +30,16 @@ def test_a_killed_rank_is_named_by_exits_alone_and_its_peers_aborts_are_echoes()
     assert set(finding.victims) == {0, 2, 3}
 
 
+@pytest.mark.parametrize(("code", "victims"), [(1, ()), (3, (5,))])
+def test_whom_an_exception_without_a_rank_may_have_ended_is_no_victim(code: int, victims: tuple[int, ...]) -> None:
+    """Python ends with 1 after an exception; who left with another code did not raise it."""
+    finding = only([raised(None, "ValueError", "a bad shard"), died(5, code, first=True)])
+
+    assert (finding.fault_class, finding.suspects[0].ranks) == ("program_error", ())
+    assert finding.victims == victims
+    assert [one.ranks for one in finding.rejected] == [(rank,) for rank in victims]
+
+
 def test_a_killed_rank_that_was_slow_to_go_is_still_the_killed_one() -> None:
     """Its driver took seconds to close its GPU: its peers were gone before it, and that makes no one of them the first cause."""
     finding = only([ended(1, 108.0, signal=9), *(ended(rank, 101.0 + rank, signal=6) for rank in (0, 2, 3))])

@@ -13,7 +13,7 @@ from analyzers.model.window import Window
 from collectors.formats import Input
 from collectors.formats.job_log import job_log
 from collectors.records import Record
-from tests.support.crash_claims import KNOWLEDGE, echo, only, raised
+from tests.support.crash_claims import KNOWLEDGE, echo, named, only, raised
 
 STEPS = "".join(f"step {step}: loss 2.{step} time 0.5s\n" for step in range(1, 9))
 
@@ -62,7 +62,10 @@ def test_a_rank_below_the_highest_that_nothing_shows_is_open(death: str, tasks: 
         ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (8x512 and 256x10)", "program_error"),
         ("RuntimeError", "Expected all tensors to be on the same device, but found cuda:0 and cpu", "program_error"),
         ("RuntimeError", "the sampler gave up", "exception_one_rank"),
-        ("OSError", "[Errno 98] Address already in use", "exception_one_rank"),
+        ("OSError", "[Errno 98] Address already in use", "port_in_use"),
+        ("DistNetworkError", "cannot listen on port: 29500, code: -98, name: EADDRINUSE", "port_in_use"),
+        ("OSError", "[Errno 24] Too many open files: '/data/part-1.tar'", "too_many_files"),
+        ("RuntimeError", "received 0 items of ancdata", "too_many_files"),
         ("PermissionError", "[Errno 13] Permission denied: '/data/shard-3'", "exception_one_rank"),
     ],
 )  # fmt: skip
@@ -107,3 +110,13 @@ def test_what_a_file_system_does_not_answer_once_can_pass(message: str, fault_cl
     finding = only([raised(rank, "OSError", message) for rank in range(ranks)])
 
     assert (finding.cause, finding.fault_class) == ("storage", fault_class)
+
+
+@pytest.mark.parametrize(("reporter", "ranks"), [(1, (1, 3)), (9, (9,)), (None, ())])
+def test_of_two_that_differ_the_first_to_print_it_is_not_alone(reporter: int | None, ranks: tuple[int, ...]) -> None:
+    """Both are named where the numbers are the job's; in a smaller group the reporter has another number."""
+    said = "Detected mismatch between collectives on ranks. Rank 1 is running collective: A, but Rank 3 is running collective: B"
+    finding = only([raised(reporter, "RuntimeError", said)], 10)
+
+    assert (finding.cause, finding.fault_class) == ("code", "desync")
+    assert named(finding) == ranks

@@ -90,6 +90,23 @@ def test_numbers_that_name_nobody(events: list[LogEvent]) -> None:
     assert named(unplaced(list(events))) == ()
 
 
+def test_a_line_without_a_group_is_of_the_group_that_the_same_time_out_has_in_another() -> None:
+    """Torch writes two lines of one time-out, and the first names no group: that is no wait in a second communicator."""
+    events = [
+        line
+        for rank, number in ((0, 9040), (1, 9040), (2, 9037))
+        for line in (
+            waits(rank, number),
+            waits(rank, number, "", group="0", last_enqueued=number + 1, last_completed=number - 1),
+        )
+    ]
+
+    assert named(unplaced(list(events))) == (2,)
+    judged = verdict(list(events))
+    assert judged.action.kind != "evict"
+    assert judged.victims.ranks == "0-1"
+
+
 def test_numbers_of_an_attempt_before_are_not_compared() -> None:
     """The job was started again in the same log: the second hang has nobody behind."""
     before = [waits(rank, at, group="0", last_completed=at - 1, at=1000.0) for rank, at in ((0, 110), (1, 20))]

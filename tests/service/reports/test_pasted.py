@@ -98,6 +98,101 @@ def test_of_a_job_of_which_no_end_is_known_stacks_are_asked() -> None:
     assert "py-spy" in text.render(verdict)
 
 
+@pytest.mark.parametrize(
+    ("raised", "advised"),
+    [
+        ("OSError: [Errno 98] Address already in use", "ss -ltnp"),
+        ("torch.distributed.DistNetworkError: no address to listen on. port: 29511, code: -98, name: EADDRINUSE", "ss -ltnp"),
+        ("OSError: [Errno 24] Too many open files", "ulimit -n"),
+    ],
+)  # fmt: skip
+def test_what_a_host_has_no_more_of_is_given_before_a_restart(raised: str, advised: str) -> None:
+    """A port that another process holds, and a limit of open files, meet the next start too."""
+    verdict = _on(f'Traceback (most recent call last):\n  File "/w/train.py", line 8, in main\n    start()\n{raised}\n')
+    said = " ".join(text.render(verdict).split())
+
+    assert (verdict.cause, verdict.action.kind, verdict.action.nodes) == ("code", "none", ())
+    assert advised in said
+    assert "again as it is" not in said
+
+
+LOW = "  Warning  Evicted  2m  kubelet  The node was low on resource: ephemeral-storage. Threshold quantity: 9Gi, available: 1Gi."
+
+
+@pytest.mark.parametrize(
+    ("said", "fault_class"),
+    [
+        (
+            f"{LOW} Container t was using 300Gi, request is 0, has larger consumption of ephemeral-storage.",
+            "used_too_much",
+        ),
+        ('Message:  Container t exceeded its local ephemeral storage limit "20Gi".', "used_too_much"),
+    ],
+)
+def test_who_was_evicted_for_its_own_use_is_not_started_again_as_it_is(said: str, fault_class: str) -> None:
+    """It would use as much again."""
+    verdict = _on(f"{said}\n")
+
+    assert [root.fault_class for root in verdict.roots] == [fault_class]
+    assert (verdict.cause, verdict.action.kind) == ("platform", "none")
+    assert "evicted again" in " ".join(text.render(verdict).split())
+
+
+@pytest.mark.parametrize(
+    ("said", "advised"),
+    [
+        ("srun: error: Node failure on node17\n", "scontrol show node"),
+        ("kernel: NVRM: Xid (PCI:0000:1b:00): 94, pid=77, name=python3, Contained: SM (0x1)\n", "Start the job again"),
+        (
+            "huggingface_hub.errors.GatedRepoError: 401 Client Error.\nCannot access gated repo for url https://huggingface.co/m/x.json.\n",
+            "HF_TOKEN",
+        ),
+    ],
+)
+def test_the_advice_is_what_a_person_can_do_next(said: str, advised: str) -> None:
+    """A node that does not answer is not tested yet, a contained error ends the program alone, an account is asked for."""
+    verdict = _on(said)
+
+    assert verdict.action.kind in {"probe", "none"}
+    assert advised in " ".join(text.render(verdict).split())
+
+
+TIMED_OUT = (
+    "[E ProcessGroupNCCL.cpp:475] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, "
+    "OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600040 milliseconds before timing out.\n"
+)
+TAKEN_DOWN = "[E ProcessGroupNCCL.cpp:495] To avoid data inconsistency, we are taking the entire process down.\n"
+
+
+def test_of_a_job_that_its_watchdog_ended_the_dumps_are_asked_that_it_left() -> None:
+    """No process is left to ask: what it may have written at the time-out is, and how the next start writes it."""
+    verdict = _on(TIMED_OUT.format(rank=3, number=7) + TAKEN_DOWN)
+    said = " ".join(text.render(verdict).split())
+
+    assert (verdict.symptom, verdict.abstained, verdict.coverage.has_ended) == ("hang", True, True)
+    assert not any(word in said for word in ("Do not stop", "py-spy", "echo dump", "ps -wwe"))
+    assert "have ended" in said
+    assert "TORCH_NCCL_DUMP_ON_TIMEOUT=1" in said
+    assert "comm_lib_trace_rank_" in said
+
+
+def test_of_a_job_that_may_still_hang_no_end_is_claimed() -> None:
+    """The control: a watchdog that only gave up on an operation may belong to a process that runs on."""
+    verdict = _on(TIMED_OUT.format(rank=3, number=7))
+
+    assert not verdict.coverage.has_ended
+    assert "Do not stop" in text.render(verdict)
+
+
+def test_who_waits_in_an_undecided_hang_is_not_acquitted() -> None:
+    """Numbers far apart are of two communicators, or of one rank far behind: no one is called innocent."""
+    verdict = _on(TIMED_OUT.format(rank=0, number=9000) + TIMED_OUT.format(rank=2, number=41))
+
+    assert verdict.abstained
+    assert "without fault" not in text.render(verdict)
+    assert "what for is not decided: 0 and 2" in " ".join(text.render(verdict).split())
+
+
 @pytest.mark.parametrize("stamp", ["E1122 10:00:09.1 40 ", ""])
 def test_who_was_killed_brought_nothing_down(stamp: str) -> None:
     """The headline says what is known: the signal, and that nothing shows who sent it."""

@@ -54,7 +54,7 @@ SHAPES = (
         operation="full",
     ),
     *(
-        shape(word, r"(?P<message>" + pattern + r".{0,160})", "evicted")
+        shape(word, r"(?P<message>" + pattern + r".{0,160})", "evicted", operation="own")
         for word, pattern in (
             ("local ephemeral storage limit", r"[Cc]ontainer \S{1,80} exceeded its local ephemeral storage limit"),
             ("phemeral local storage usage", r"Pod ephemeral local storage usage exceeds the total limit"),

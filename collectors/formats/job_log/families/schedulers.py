@@ -118,6 +118,13 @@ SHAPES = (
             (".", "evicted"),
         )
     ),
+    shape(  # the kubelet evicts first who uses more than it asked for
+        "low on resource: ",
+        r"(?P<message>The node was low on resource: [\w.-]{1,60}\..{1,160}?[Cc]ontainer \S{1,80} was using \S{1,24}, "
+        r"request is \S{1,24})",
+        "evicted",
+        operation="own",
+    ),
     shape("Evicted ", r"(?:\s\d{1,3}/\d{1,3}|\bWarning)\s{1,30}Evicted\s{1,30}\d", "evicted", operation="ended"),
     *(  # the reason in a pod's or a job's status, as YAML or `describe` print it
         shape(
