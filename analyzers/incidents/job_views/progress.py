@@ -102,6 +102,7 @@ class Progress:
         self.reporter_kinds: dict[str, ReporterKind] = {}
         self.series: dict[Key, StepSeries] = {}
         self.standstills = Standstills()
+        self.has_loss = False  # one of them gives a loss, a number or none
         self._other_code: tuple[UsualPace, CodeSwitch] | None = None  # what steps took before, for reporters to come
         self._returned_at: dict[str, float] = {}  # node → when its agent was back after a span without one
 
@@ -122,6 +123,7 @@ class Progress:
         for row in rows:
             reporter = self._report(key, node.node, row, reporter)
             if series is not None:
+                self.has_loss |= bool(row.nan & 1) or not math.isnan(row.loss)
                 series.take(row, counted=steps.told_by.endswith(COUNTED))
         kind.nodes.add(node.node)
         kind.since = min(kind.since, node.reported_until)
@@ -250,7 +252,7 @@ class Progress:
         return {
             "step": self.step, "at": self.at, **self.rhythm.document(), "allowed_seconds": _finite(self.allowed_seconds),
             "reporter": None if (lead := self.lead) is None else list(lead), "silent_seconds": self.silent_seconds,
-            "pace": None if lead is None else self.series[lead].pace.document(),
+            "pace": None if lead is None else self.series[lead].pace.document(), "has_loss": self.has_loss,
             "standstills": [msgspec.to_builtins(one) for one in self.standstills],
         }  # fmt: skip
 
@@ -260,6 +262,7 @@ class Progress:
             one = msgspec.convert(plain, Standstill)
             if one.until is not None:
                 self.standstills.put(one)
+        self.has_loss |= bool(document.get("has_loss"))
         if reporter := document.get("reporter"):
             series = self._follow((int(reporter[0]), str(reporter[1])))
             if series is not None:
