@@ -146,6 +146,8 @@ def test_feedback_is_given(url: str) -> None:
 
     assert json.loads(given.stdout)["culprit"] == {"kind": "node", "id": "gpu-0007"}
     assert ": wrong, it was node gpu-0007: its HBM" in faulthound(url, "incidents", "show", ID).stdout
+    again = faulthound(url, "incidents", "feedback", ID, "unclear").stderr
+    assert "the earlier feedback (wrong of version 2, by" in " ".join(again.split())
     assert (nonsense.returncode, "node:gpu-0413 or rank:14" in nonsense.stderr) == (2, True)
     assert faulthound(url, "incidents", "feedback", ID, "maybe").returncode == 2
 
