@@ -145,6 +145,18 @@ def test_a_loader_that_waits_for_a_file_system_has_no_machine_evicted(looks: int
     assert "network file system (NFS)" in page
 
 
+def test_a_rank_that_only_left_no_dump_is_not_named_beside_one_that_waits_and_its_stack_prove() -> None:
+    """Its recorder was not asked in time: it stays a suspect, and the advice is about the rank that is proven."""
+    records = [
+        one for one in Hang(stands=LOADER).records()
+        if not (isinstance(one, (FlightRecorderDump, StackDump)) and one.rank == 0)
+    ]  # fmt: skip
+    found = verdict(records)
+
+    assert (named(found), found.cause, found.action.ranks) == ([2], "data", (2,))
+    assert any(0 in one.ranks for one in found.suspects)
+
+
 def test_the_nodes_of_all_ranks_in_their_loaders_are_tested() -> None:
     """Two ranks read without end, the others wait for both."""
     found = verdict(Hang(culprits=(1, 2), stands=LOADER, ranks=8).records())
