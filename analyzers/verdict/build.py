@@ -44,7 +44,7 @@ def compose(
     """Write the verdict that a decision amounts to. ``held``: why a root may not be evicted yet, None where it may."""
     evidence = NumberedEvidence()
     roots = _by_node(decision.roots, topology)
-    named = [(f"r{number}", root) for number, root in enumerate(roots, 1) if _nameable(root, topology)]
+    named = _without_faint([(f"r{number}", one) for number, one in enumerate(roots, 1) if _nameable(one, topology)])
     considered = [(f"r{number}", root) for number, root in enumerate(roots, 1)]
     culprits = tuple(
         entry for label, root in named for entry in _of_role(_culprits(label, root, topology, evidence), topology)
@@ -155,11 +155,22 @@ def _nameable(root: Candidate, topology: Topology) -> bool:
         return False
     if root.certain:
         return True
-    beside = all(suspect.strength <= 0.25 for suspect in root.suspects) and has(root.finding.fault_class, "no_dump")
     if has(root.finding.fault_class, "any_size"):
         return True  # however large, the operation's members do contain the culprit
-    limit = MOST_NOT_EXCLUDED if beside else max(MOST_SET_RANKS, len(topology.ranks) // 2)
+    limit = MOST_NOT_EXCLUDED if _is_faint(root) else max(MOST_SET_RANKS, len(topology.ranks) // 2)
     return len(root.ranks) <= limit
+
+
+def _is_faint(root: Candidate) -> bool:
+    """Whether its ranks left no dump, and are only not excluded beside another that is proven."""
+    return all(suspect.strength <= 0.25 for suspect in root.suspects) and has(root.finding.fault_class, "no_dump")
+
+
+def _without_faint(named: list[tuple[str, Candidate]]) -> list[tuple[str, Candidate]]:
+    """Leave ranks that merely left no dump among the suspects where waits and another kind of evidence agree on one rank."""
+    proven = (root for _, root in named if root.certain and {"waits"} < root.families)
+    agreed = any(one.strength >= 0.9 for root in proven for one in root.suspects)
+    return [(label, root) for label, root in named if not (agreed and _is_faint(root))]
 
 
 def _culprits(label: str, root: Candidate, topology: Topology, evidence: NumberedEvidence) -> list[Culprit]:

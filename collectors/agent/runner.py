@@ -253,12 +253,18 @@ class Runner:
 
 
 def _reasons(unread: Sequence[Unread]) -> str:
-    """Return what was not read and why, each reason once with its ranks."""
-    ranks: dict[str, list[int]] = {}
+    """Return what was not read and why, each reason once with its ranks, with their roles where there are several."""
+    several = len({one.role for one in unread if one.rank is not None}) > 1
+    ranks: dict[str, dict[str, list[int]]] = {}
     for one in unread:
-        ranks.setdefault(one.reason, []).extend([] if one.rank is None else [one.rank])
-    parts = (f"rank {','.join(map(str, sorted(of)))}: {reason}" if of else reason for reason, of in ranks.items())
-    return "not read: " + "; ".join(parts)
+        of = ranks.setdefault(one.reason, {})
+        if one.rank is not None:
+            of.setdefault((one.role or "") if several else "", []).append(one.rank)
+    named = {
+        reason: ", ".join(f"{role} rank {','.join(map(str, sorted(of[role])))}".strip() for role in sorted(of))
+        for reason, of in ranks.items()
+    }
+    return "not read: " + "; ".join(f"{who}: {reason}" if who else reason for reason, who in named.items())
 
 
 def _short(error: BaseException) -> str:

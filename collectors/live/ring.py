@@ -181,6 +181,7 @@ class RingCollector:
 
     def _read(self, known: _Known, *, whole: bool) -> Iterator[Yielded]:
         """Yield one ring, with the steps and device timings since the last run."""
+        read_at = self.host.clock.now()  # what it shows is of then, however long a busy node takes to parse it
         try:
             found = self._content(known, None if whole else NEWEST_ENTRIES)
         except (OSError, RingRefused, ParsingFailed) as error:
@@ -188,7 +189,7 @@ class RingCollector:
             yield Unread(source=str(known.path), reason=str(error), outcome="damaged", rank=known.process.rank)
             return
         process, ended = known.process, known.died_at is not None
-        of = {**process.of_records, "source": str(known.path), "at": self.host.clock.now()}
+        of = {**process.of_records, "source": str(known.path), "at": read_at}
         of["role"] = found["role"] or process.role
         for record in block.decode(found["records"]):
             own = {"pid": process.pid, "ended": ended} if isinstance(record, Ring) else {}

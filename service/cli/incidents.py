@@ -120,8 +120,14 @@ def feedback(
       faulthound incidents feedback inc-0123456789ab wrong --culprit node:gpu-0007 --text "its HBM failed the test"
     """
     body: dict[str, Any] = {"judgement": judgement, "text": text} | _real(culprit)
+    earlier = connection.get(resource("incidents", incident))["feedback"]
     answer = connection.post(resource("incidents", incident, "feedback"), body)
-    return Answer(answer, lambda: Speech().note(f"{incident}: its verdict is recorded as {judgement}"))
+    said = f"{incident}: version {answer['verdict_version']} of its verdict is recorded as {judgement}"
+    if earlier:
+        last = max(earlier, key=lambda one: one["at"])
+        of = f"{last['judgement']} of version {last['verdict_version']}, by {last['by']}"
+        said += f"; the earlier feedback ({of}) stays, and the newest counts"
+    return Answer(answer, lambda: Speech().note(said))
 
 
 @command(incidents)

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.job_views import JobView
+from analyzers.incidents.job_views.ending import how_it_ended
 from analyzers.incidents.job_views.step_rhythm import DAY_SECONDS
 from analyzers.incidents.state import EngineState, JobKey
 from service.store.models import Progress
@@ -27,15 +28,17 @@ class Learned:
 
     def __init__(self) -> None:
         self._written_at: dict[JobKey, float] = {}
+        self._written_of: dict[JobKey, tuple[float, float]] = {}  # which run it was then, and when that had ended
 
     def due_of_new(self, state: EngineState, now: float) -> list[dict[str, Any]]:
         """Return the rows of attempts that have begun, or ended, since theirs was written: people ask for those first."""
-        new = [key for key, view in state.jobs.items() if _changed_at(view) > self._written_at.get(key, -1.0)]
+        new = [key for key, view in state.jobs.items() if _run_of(view) != self._written_of.get(key)]
         return list(self._rows(state, new[:MOST_AT_ONCE], now))
 
     def due(self, state: EngineState, now: float) -> list[dict[str, Any]]:
         """Return the rows to write, those that wait longest first."""
         self._written_at = {key: at for key, at in self._written_at.items() if key in state.jobs}
+        self._written_of = {key: of for key, of in self._written_of.items() if key in state.jobs}
         waiting = sorted(
             (self._written_at.get(key, 0.0), str(key), key) for key in state.jobs
             if now - self._written_at.get(key, 0.0) >= EVERY_SECONDS
@@ -44,9 +47,11 @@ class Learned:
 
     def _rows(self, state: EngineState, keys: list[JobKey], now: float) -> Iterator[dict[str, Any]]:
         for key in keys:
-            self._written_at[key] = now
+            view = state.jobs[key]
+            self._written_at[key], self._written_of[key] = now, _run_of(view)
             try:
-                document = state.jobs[key].document(now)
+                document = view.document(now)
+                document["ended_how"] = how_it_ended(view, now)
             except Exception as error:  # noqa: BLE001 - one job's odd record must not stop the others
                 state.note_failure("learn", f"job {key[0]}", error)
                 continue
@@ -56,10 +61,10 @@ class Learned:
             yield {"job": clean(key[0], 255), "attempt": attempt, "at": now, "document": document}
 
 
-def _changed_at(view: JobView) -> float:
-    """Return when an attempt was started anew, or its last rank was seen to have ended; 0: neither."""
+def _run_of(view: JobView) -> tuple[float, float]:
+    """Return when an attempt was started anew, and when its last rank ended; 0: not. An end is known only after it."""
     over_at = max(end.at for end in view.ended.values()) if view.ended and not view.processes.alive else 0.0
-    return max(view.run_began_at, over_at)
+    return view.run_began_at, over_at
 
 
 def hosts_in(document: dict[str, Any]) -> tuple[float, tuple[str, ...]] | None:

@@ -18,6 +18,7 @@ from analyzers.incidents.downtime import Downtime
 from analyzers.incidents.messages import Alarm, Ask, Close, EngineInstruction, Judge, Merge, Open, Publish
 from analyzers.model.incident import Incident
 from service.engine.downtimes import write_downtime
+from service.reports.story import no_fault
 from service.store import commands, incidents, timeline
 from service.store.database import TRANSIENT_ERRORS
 from service.store.models import Alarm as AlarmRow
@@ -150,7 +151,9 @@ class Writer:
 
 def _summary(published: Publish) -> dict[str, Any]:
     verdict = published.verdict
+    sound = no_fault(verdict)
     return {
+        **({"no_fault": clean(sound, 1_000)} if sound else {}),
         "version": published.version,
         "symptom": verdict.symptom,
         "cause": verdict.cause,

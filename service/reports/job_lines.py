@@ -14,11 +14,18 @@ WITNESSES = {
 }  # fmt: skip
 
 
+NO_LOSS = "Its loss is unmeasured: no reader finds one in the lines of its logs, so a NaN is not seen (docs/formats.md, steps)."
+
+
 def sentences(progress: Mapping[str, Any]) -> list[str]:
     """Say how long its steps are silent and may be, by which rhythm, if they take longer, and where it pauses."""
     allowed, p99 = progress["allowed_seconds"], progress["p99_seconds"]
     if progress["ended_at"] is not None:
-        said = f"Its processes have ended, the last at {moment(rfc3339(progress['ended_at']))}."
+        how = progress.get("ended_how", "")
+        how = "" if how == "its processes have ended well" else how
+        said = (
+            f"Its processes have ended, the last at {moment(rfc3339(progress['ended_at']))}{': ' if how else ''}{how}."
+        )
     elif allowed is None and progress["is_outdated"]:
         said = "There is no bound on its silence yet: its first steps have just been reported."
     elif allowed is None:
@@ -32,6 +39,7 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
     return [
         said,
         *([] if slow is None else [_slower(slow)]),
+        *([] if progress.get("has_loss", True) or progress["p99_seconds"] is None else [NO_LOSS]),
         *(_latent(one) for one in progress.get("latent", ()) if progress["ended_at"] is None),
         *(_reported(one) for one in progress.get("stragglers", ()) if progress["ended_at"] is None),
         *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),

@@ -103,6 +103,16 @@ def became_slower(verdict: Verdict) -> bool:
     )
 
 
+def no_fault(verdict: Verdict) -> str:
+    """Say in which pause a job is that has no fault, or that it runs; empty: a fault is named, or nothing is known."""
+    if tone(verdict) != "healthy":
+        return ""
+    if any(root.fault_class.startswith("pause_") for root in verdict.roots):
+        seen = (one.text for one in verdict.evidence if one.analyzer == "pauses")
+        return next(seen, "the job is in a pause")
+    return "the job is running, and no rank waits longer than usual" if verdict.symptom == "healthy" else ""
+
+
 def headlines(verdict: Verdict) -> tuple[Headline, ...]:
     """Return one headline for each root, and one for a healthy or undecided job."""
     if tone(verdict) == "open":

@@ -42,6 +42,8 @@ def _judged(details: Details) -> str:
 
 
 def _published(details: Details) -> str:
+    if details.get("no_fault"):
+        return f"version {details.get('version', '?')}: no fault: {details['no_fault']}"
     parts = [str(details[name]) for name in ("symptom", "cause") if details.get(name)]
     if "culprits" in details:
         parts.append(", ".join(str(one).replace(":", " ", 1) for one in details["culprits"]) or "no culprit")

@@ -193,13 +193,19 @@ class JobView:
         )
         return [
             of_steps,
-            testimony("operations", looked_at, moved_at, now),
+            self._of_operations(testimony("operations", looked_at, moved_at, now), of_steps),
             testimony("traffic", traffic.until or None, traffic.moved_at, now),
             testimony("switches", others.switches.read_at, others.switches.moved_at, now),
             testimony("cpu", others.cpu.read_at, others.cpu.moved_at, now),
             testimony("gpu", others.gpu.read_at, others.gpu.moved_at, now),
             testimony("stacks", others.stacks.read_at, others.stacks.moved_at, now),
         ]
+
+    def _of_operations(self, said: Testimony, steps: Testimony) -> Testimony:
+        """Leave a silence out that only shows that nothing enters the rings: they do not see DDP's operations, for example."""
+        if said.state != "silent" or self.outstanding or (said.at is not None and steps.state != "alive"):
+            return said
+        return msgspec.structs.replace(said, state="unmeasured")
 
     def document(self, now: float) -> dict[str, Any]:
         """Return what is known of its progress, as plain values."""

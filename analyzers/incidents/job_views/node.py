@@ -36,6 +36,9 @@ AGAIN_SECONDS = 300.0  # one that falls behind again within this goes on being b
 LUMP_SECONDS = 15.0  # agents send every ten: one whose readings reach further in one batch had stood, or was slow
 READ_AGAIN_SECONDS = 10.0  # after which such an agent has read its logs again, and sent that
 LOGS = "steps"  # the collector that reads them
+LOG_SCOPE = "log"  # its samples: at each tick all that the job's logs held was read
+LOG_EVERY_SECONDS = 5.0  # an agent that sends no such ticks reads its logs this often
+OVERDUE_SECONDS = 120.0  # a reader that has not ended for longer, while its node reports, is not waited for
 ABSENT_SECONDS = 45.0  # agents send every ten: a longer span that no reading falls into was not observed
 
 
@@ -56,6 +59,7 @@ class NodeView:
     states_at: float | None = None  # the newest process states
     working: frozenset[str] = frozenset()  # collectors that gave records in the newest reported minute
     failing: frozenset[str] = frozenset()  # and those that failed or did not end in time
+    _logs_read_at: float | None = None  # the newest tick of its reader; None: it sends none
     _unread: tuple[float, float] | None = None  # a span after which its logs were perhaps not read yet
     _caught_up: tuple[float, float] = (0.0, 0.0)  # when it was behind last, and for how many seconds
     _offsets: list[float] = field(default_factory=list)
@@ -87,11 +91,14 @@ class NodeView:
 
     @property
     def logs_until(self) -> float:
-        """Return up to when the lines of its logs are here.
+        """Return up to when the lines of its logs are here: their reader says it; on a busy node it is later than the others.
 
-        An agent that stood reads its collectors anew one after the other: a batch that holds some of them has not the others.
+        Without its ticks: an agent that stood reads its collectors anew one after the other, so a batch that holds some of them
+        has not the others.
         """
-        return self.reported_until if self._unread is None else self._unread[0]
+        if self._logs_read_at is not None:
+            return max(self._logs_read_at, self.reported_until - OVERDUE_SECONDS)
+        return (self.reported_until if self._unread is None else self._unread[0]) - LOG_EVERY_SECONDS
 
     def _reach(self, until: float) -> None:
         before, self.reported_until = self.reported_until, max(self.reported_until, until)
@@ -100,6 +107,8 @@ class NodeView:
 
     def _read_logs(self, at: float) -> None:
         """Take it that its logs were read at an instant."""
+        if self._logs_read_at is not None:
+            self._logs_read_at = max(at, self._logs_read_at)
         if self._unread is not None:
             begin, end = max(at, self._unread[0]), self._unread[1]
             self._unread = (begin, end) if end > begin + LUMP_SECONDS else None
@@ -167,6 +176,9 @@ class NodeView:
                 self._unread = self._unread[0], self.reported_until
         elif isinstance(record, Steps) and record.told_by != PROBE and record.at is not None:
             self._read_logs(self.here(record.at, received_at))
+        elif isinstance(record, Samples) and record.scope == LOG_SCOPE and len(record.ticks) >= _TICK.size:
+            read_at = _TICK.unpack_from(record.ticks, len(record.ticks) - _TICK.size)[0]
+            self._logs_read_at = max(self.here(read_at, received_at), self._logs_read_at or 0.0)
 
 
 def of_one_clock(leads: list[float]) -> list[float]:

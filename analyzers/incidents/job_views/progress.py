@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
-from analyzers.incidents.job_views.node import PROBE, NodeView
+from analyzers.incidents.job_views.node import LOG_EVERY_SECONDS, OVERDUE_SECONDS, PROBE, NodeView
 from analyzers.incidents.job_views.pace_changes import CodeSwitch, Slowdown, UsualPace
 from analyzers.incidents.job_views.standstills import Standstill, Standstills
 from analyzers.incidents.job_views.step_pace import StepPace
@@ -31,8 +31,7 @@ MOST_KINDS = 64  # readers of logs, and the probe
 MOST_LATENESSES = 64
 MOST_ROWS = 8_192  # of one record, the newest: an agent that starts reads a whole log, of which the rhythm keeps 512
 LATE_FACTOR = 1.25  # a log that is written in blocks is not written at regular times
-EVERY_SECONDS = {PROBE: 10.0}  # an agent reads the probe this often, and logs more often
-LOG_EVERY_SECONDS = 5.0
+PROBE_EVERY_SECONDS = 10.0  # an agent reads the probe's rings this often
 _KINDS = {name: np.dtype(kind) for name, kind in STEP_COLUMNS.items()}
 
 Key = tuple[int, str]  # rank (-1: the log names none) and kind of reporter
@@ -87,8 +86,8 @@ class StepSeries:
 class ReporterKind:
     """All reporters of one kind: up to when their steps are here."""
 
-    every_seconds: float
     until: float = 0.0
+    looked: bool = False  # rings say when they were read
     since: float = math.inf  # reports begin then: silence before does not count
     nodes: set[str] = field(default_factory=set)
 
@@ -103,6 +102,7 @@ class Progress:
         self.reporter_kinds: dict[str, ReporterKind] = {}
         self.series: dict[Key, StepSeries] = {}
         self.standstills = Standstills()
+        self.has_loss = False  # one of them gives a loss, a number or none
         self._other_code: tuple[UsualPace, CodeSwitch] | None = None  # what steps took before, for reporters to come
         self._returned_at: dict[str, float] = {}  # node → when its agent was back after a span without one
 
@@ -113,18 +113,17 @@ class Progress:
         if kind is None:
             if len(self.reporter_kinds) >= MOST_KINDS:
                 return
-            every = EVERY_SECONDS.get(steps.told_by, LOG_EVERY_SECONDS)
-            kind = self.reporter_kinds[steps.told_by] = ReporterKind(every)
+            kind = self.reporter_kinds[steps.told_by] = ReporterKind()
         series = self._follow(key)
         rows = list(_rows(steps, node, received_at, newest_only=series is None))
         reporter = self.reporters.get(key)
         if series is not None and rows:
-            self._learn_lateness(
-                series, reporter, rows, min(before, node.logs_until) - kind.every_seconds, node.returned_at
-            )
+            read_at = min(before - _every_seconds(steps.told_by), node.logs_until, kind.until or math.inf)
+            self._learn_lateness(series, reporter, rows, read_at, node.returned_at)
         for row in rows:
             reporter = self._report(key, node.node, row, reporter)
             if series is not None:
+                self.has_loss |= bool(row.nan & 1) or not math.isnan(row.loss)
                 series.take(row, counted=steps.told_by.endswith(COUNTED))
         kind.nodes.add(node.node)
         kind.since = min(kind.since, node.reported_until)
@@ -133,8 +132,8 @@ class Progress:
         """Note up to when a node's reporters are here, after a batch."""
         for name, kind in self.reporter_kinds.items():
             if node.node in kind.nodes:
-                until = node.reported_until if name == PROBE else node.logs_until
-                kind.until = max(kind.until, until - kind.every_seconds)
+                overdue = OVERDUE_SECONDS if kind.looked else PROBE_EVERY_SECONDS
+                kind.until = max(kind.until, node.reported_until - overdue if name == PROBE else node.logs_until)
         for series in self.series.values():
             series.pace.update(self.standstills)
         if node.returned_at > self._returned_at.get(node.node, 0.0):
@@ -146,7 +145,8 @@ class Progress:
     def looked(self, rank: int, at: float) -> None:
         """Note that a rank's probe was read: its steps until then are here."""
         if (rank, PROBE) in self.reporters:
-            self.reporter_kinds[PROBE].until = max(self.reporter_kinds[PROBE].until, at)
+            kind = self.reporter_kinds[PROBE]
+            kind.until, kind.looked = max(kind.until, at), True
 
     @property
     def lead(self) -> Key | None:
@@ -252,7 +252,7 @@ class Progress:
         return {
             "step": self.step, "at": self.at, **self.rhythm.document(), "allowed_seconds": _finite(self.allowed_seconds),
             "reporter": None if (lead := self.lead) is None else list(lead), "silent_seconds": self.silent_seconds,
-            "pace": None if lead is None else self.series[lead].pace.document(),
+            "pace": None if lead is None else self.series[lead].pace.document(), "has_loss": self.has_loss,
             "standstills": [msgspec.to_builtins(one) for one in self.standstills],
         }  # fmt: skip
 
@@ -262,6 +262,7 @@ class Progress:
             one = msgspec.convert(plain, Standstill)
             if one.until is not None:
                 self.standstills.put(one)
+        self.has_loss |= bool(document.get("has_loss"))
         if reporter := document.get("reporter"):
             series = self._follow((int(reporter[0]), str(reporter[1])))
             if series is not None:
@@ -298,6 +299,10 @@ class Progress:
         if self.at is None or (row.at, row.step) > (self.at, self.step or 0):
             self.at, self.step = row.at, row.step
         return reporter
+
+
+def _every_seconds(told_by: str) -> float:
+    return PROBE_EVERY_SECONDS if told_by == PROBE else LOG_EVERY_SECONDS
 
 
 def _finite(seconds: float) -> float | None:

@@ -100,6 +100,10 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
     attempt: Annotated[int | None, doc("The number of the attempt; null: its processes name none.")]
     as_of: Annotated[float, doc("When the engine wrote it, UTC seconds.")]
     ended_at: Annotated[float | None, doc("When all processes that were seen of it had ended; null: they have not.")]
+    ended_how: Annotated[
+        str, doc("How it ended, where it did not die by itself; empty: it did, or it has not ended.")
+    ] = ""
+    has_loss: Annotated[bool, doc("Its steps come with a loss; false: no reader finds one in its logs.")] = True
     step: Annotated[int | None, doc("The newest step; null: none is reported.")]
     step_at: Annotated[float | None, doc("When it ended, UTC seconds.")]
     silent_seconds: Annotated[float, doc("For how long no step was reported, as far as the reporters were read.")]
@@ -181,5 +185,6 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
         stragglers=msgspec.convert(known.get("stragglers", []), tuple[StragglersDocument, ...]),
         standstills=standstills, witnesses=msgspec.convert(known["witnesses"], tuple[WitnessDocument, ...]),
         recent_seconds=tuple(round(later[0] - row[0], 3) for row, later in pairwise(rows)),
-        unconfirmed=tuple(known.get("unconfirmed", ())),
+        unconfirmed=tuple(known.get("unconfirmed", ())), ended_how=known.get("ended_how", ""),
+        has_loss=steps.get("has_loss", True),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +11,9 @@ from msgspec.structs import replace
 from analyzers.incidents.detectors import find_symptoms
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.messages import Received
-from collectors.records import CollectorReport, Coverage, Steps
+from collectors.records import CollectorReport, Coverage, Samples, Steps
 from tests.support.symptoms_shown import names
-from tests.support.watched_jobs import START, WatchedJob, step_record
+from tests.support.watched_jobs import START, WatchedJob, ring_record, step_record
 
 
 def with_silences(
@@ -106,3 +107,75 @@ def test_lines_from_before_the_silence_prove_nothing() -> None:
             early = step_record([(190, START + 190.0), (191, START + 190.8)], at=START + 190.9)
             view.take(batch, (*batch.records, early))
             assert find_symptoms(view, batch.received_at) == []
+
+
+def read_logs(at: float) -> Samples:
+    """What a reader of logs sends when it has read all that they held."""
+    ticks = array("d", [START + at]).tobytes()
+    return Samples(
+        source="steps", scope="log", type="<i8", devices=("",), metrics=("files",), at=START + at, ticks=ticks,
+        monotonic_ticks=ticks, values=array("q", [1]).tobytes(),
+    )  # fmt: skip
+
+
+def with_slow_reader(job: WatchedJob, slow: list[tuple[float, float]], until: float) -> Iterator[Received]:
+    """A job's batches: all come in time but what the reader of the logs gives, who in these spans ends no run."""
+    at, kept = 10.0, []
+    while at < until:
+        whole = job.batch(0, at)
+        kept += [record for record in whole.records if isinstance(record, Steps)]
+        others = tuple(record for record in whole.records if not isinstance(record, Steps))
+        if any(begin <= at < end for begin, end in slow):
+            yield replace(whole, records=others)
+        else:
+            yield replace(whole, records=(*others, *kept, read_logs(at - 2.0)))
+            kept = []
+        at += 10.0
+
+
+@pytest.mark.parametrize("seconds", [12.0, 25.0, 55.0, 95.0])
+@pytest.mark.parametrize("every", [0.35, 1.0, 3.0])
+def test_a_reader_of_logs_that_a_busy_node_delays_opens_nothing(seconds: float, every: float) -> None:
+    """Processes are read in time, the logs long after: the job printed its steps all along."""
+    job = WatchedJob(nodes=1, law=lambda _step, _noise: every)
+    slow = [(191.0, 191.0 + seconds), (391.0, 391.0 + seconds)]
+
+    assert symptoms_of(with_slow_reader(job, slow, 600.0)) == []
+
+
+def test_a_hang_is_found_as_fast_as_the_reader_of_logs_is() -> None:
+    """One that reads in time delays nothing; what a delayed one teaches is not the log's lateness."""
+    job = WatchedJob(nodes=1, stopped_at=300.0)
+    at_once = symptoms_of(with_slow_reader(job, [], 400.0))
+    after_a_delay = symptoms_of(with_slow_reader(WatchedJob(nodes=1, stopped_at=300.0), [(191.0, 240.0)], 400.0))
+    during_one = symptoms_of(with_slow_reader(WatchedJob(nodes=1, stopped_at=300.0), [(291.0, 340.0)], 400.0))
+
+    assert at_once[0][0] <= 322.0
+    assert after_a_delay[0][0] == at_once[0][0]
+    assert during_one[0][0] <= 342.0
+
+
+def test_a_reader_of_logs_that_never_comes_back_is_not_waited_for() -> None:
+    """An older agent took over, or no file is left: after two minutes its node's other reports count."""
+    job = WatchedJob(nodes=1, stopped_at=195.0)
+
+    assert symptoms_of(with_slow_reader(job, [(191.0, 900.0)], 600.0))[0][0] <= 330.0
+
+
+@pytest.mark.parametrize("seconds", [22.0, 45.0])
+def test_rings_that_are_read_late_are_no_silence(seconds: float) -> None:
+    """The probe's steps are known up to when its ring was read, and not up to the node's newest report."""
+    job = WatchedJob(nodes=1, told_by="probe", law=lambda _step, _noise: 0.35)
+    view, found, kept = JobView("run", 0), [], list[Steps]()
+    for turn in range(1, 40):
+        whole = job.batch(0, at := 10.0 * turn)
+        kept += [record for record in whole.records if isinstance(record, Steps)]
+        others = tuple(record for record in whole.records if not isinstance(record, Steps))
+        late = 191.0 <= at < 191.0 + seconds
+        ring = ring_record(0, START + at - 2.0, [("all_reduce", turn, START + at - 3.0, START + at - 2.9)], 4)
+        batch = replace(whole, records=others if late else (*others, ring, *kept))
+        kept = kept if late else []
+        view.take(batch, batch.records)
+        found += names(find_symptoms(view, batch.received_at))
+
+    assert found == []

@@ -14,7 +14,7 @@ from analyzers.incidents.job_views.pace import Paces
 from analyzers.incidents.messages import EngineTick, Received
 from collectors.records import Frame, ProcessState, Record, Samples, StackDump, Thread
 from tests.analyzers.incidents.test_repeated_stops import Engine
-from tests.support.watched_jobs import START, log_event, ring_record, step_record
+from tests.support.watched_jobs import START, WatchedJob, log_event, ring_record, step_record, watched
 
 Span = tuple[float, float]
 STILL: Span = (600.0, 1_200.0)
@@ -135,6 +135,16 @@ def test_what_nobody_read_is_unmeasured() -> None:
     assert find_symptoms(view, START + 890.0) == []
     assert states(view_of(Mute(), 500.0), 490.0)["traffic"] == "alive"
     assert set(states(view, 2_000.0).values()) == {"unmeasured"}
+
+
+@pytest.mark.parametrize(("inside", "said"), [(False, "unmeasured"), (True, "silent")])
+def test_rings_that_nothing_enters_say_nothing_of_a_job_that_steps(inside: bool, said: str) -> None:
+    """DDP's operations enter no ring: only one that is entered and not left shows silence."""
+    job = WatchedJob(nodes=1)
+    rows = [("broadcast", 1, START + 5.0, START + 6.0), *([("all_reduce", 2, START + 7.0, None)] if inside else [])]
+    job.extra = [(at, "n0", ring_record(0, START + at, rows, 4)) for at in (110.0, 120.0, 130.0)]
+
+    assert states(watched(job, 132.0), 132.0)["operations"] == said
 
 
 def test_ranks_that_compute_for_themselves_do_not_hang() -> None:

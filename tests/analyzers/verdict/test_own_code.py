@@ -14,6 +14,7 @@ from collectors.records import (
     CollectorReport,
     Coverage,
     Device,
+    FlightRecorderDump,
     KernelEvent,
     Members,
     Placement,
@@ -144,6 +145,18 @@ def test_a_loader_that_waits_for_a_file_system_has_no_machine_evicted(looks: int
     assert "network file system (NFS)" in page
 
 
+def test_a_rank_that_only_left_no_dump_is_not_named_beside_one_that_waits_and_its_stack_prove() -> None:
+    """Its recorder was not asked in time: it stays a suspect, and the advice is about the rank that is proven."""
+    records = [
+        one for one in Hang(stands=LOADER).records()
+        if not (isinstance(one, (FlightRecorderDump, StackDump)) and one.rank == 0)
+    ]  # fmt: skip
+    found = verdict(records)
+
+    assert (named(found), found.cause, found.action.ranks) == ([2], "data", (2,))
+    assert any(0 in one.ranks for one in found.suspects)
+
+
 def test_the_nodes_of_all_ranks_in_their_loaders_are_tested() -> None:
     """Two ranks read without end, the others wait for both."""
     found = verdict(Hang(culprits=(1, 2), stands=LOADER, ranks=8).records())
@@ -163,8 +176,15 @@ def test_a_stopped_process_is_continued_before_anything_is_evicted_whatever_name
     """Dumps name the rank, its state shows why: the machine may be well."""
     certain = said(verdict(Hang(state="T", channel="do_signal_stop").records(), None))
     in_loader = said(verdict(Hang(stands=LOADER, state="T").records()))
+    others = [
+        one for one in Hang(state="T", channel="do_signal_stop").records()
+        if not (isinstance(one, FlightRecorderDump) and one.rank == 2)
+    ]  # fmt: skip
+    without_its_dump = said(verdict(others, None))
 
-    assert all(page.index("kill -CONT") < page.index("Evict node gpu-2.") for page in (certain, in_loader))
+    assert all(
+        page.index("kill -CONT") < page.index("Evict node gpu-2.") for page in (certain, in_loader, without_its_dump)
+    )
     assert "kill -CONT" not in said(verdict(Hang().records()))
 
 

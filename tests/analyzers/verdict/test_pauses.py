@@ -13,6 +13,7 @@ from analyzers.model.standings import Observation
 from analyzers.verdict.pauses import Pauses
 from collectors.records import Frame, LogEvent, ProcessState, StackDump, Thread
 from service import packaged_knowledge
+from service.reports.story import no_fault
 from tests.support.live_hangs import KNOWLEDGE, REDUCE, SPIN, START, TRAIN, Hang, inside, named, verdict
 
 TORCH = "/x/site-packages/torch"
@@ -76,6 +77,7 @@ def test_each_rule_is_met_by_a_real_stack(row: str) -> None:
     assert (found.culprits, found.abstained, found.action.kind) == ((), False, "none")
     assert found.cause == ("code" if kind in ("debugger", "input") else "none")
     assert [root.fault_class for root in found.roots] == [f"pause_{kind}"]
+    assert no_fault(found).startswith("rank 2 is ")
     assert re.search(
         r"rank 2 is .*, since 20\S+Z at the latest \(.*next evidence round is 60 s after", found.action.why
     )

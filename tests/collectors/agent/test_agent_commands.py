@@ -184,6 +184,12 @@ def test_an_answer_reports_what_was_not_read(node: Node) -> None:
     assert (some.outcome, some.records, some.text) == ("done", 1, "stacks: not read: rank 1,3: no answer in time")
     assert (none.outcome, none.records, none.text) == ("nothing", 0, "stacks: not read: rank 1,3: no answer in time")
 
+    of_roles = [
+        Unread(source="r", reason="late", rank=rank, role=role) for role in ("trainer", "rollout") for rank in (1, 0)
+    ]
+    node.does["stacks"] = lambda _asked: of_roles
+    assert node.result("stacks").text == "stacks: not read: rollout rank 0,1, trainer rank 0,1: late"
+
 
 @pytest.mark.system
 def test_a_collector_that_does_not_come_back_is_answered_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

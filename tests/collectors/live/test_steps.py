@@ -14,7 +14,7 @@ from collectors.agent.runner import Runner
 from collectors.files.apart import ParsingLate
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_lines import Step, read_step
-from collectors.live import Collector, NothingToCollect
+from collectors.live import Collector, NothingToCollect, Readings
 from collectors.live.steps import FILE_BYTES, JobLogs
 from collectors.records import STEP_COLUMNS, Steps, Unread, block
 from tests.collectors.agent.test_agent_runner import Kept
@@ -103,7 +103,7 @@ def test_the_output_of_a_rank_gives_its_steps(node: Node, tmp_path: Path) -> Non
     ]  # fmt: skip
     assert column(first[0], "loss", STEP_COLUMNS) == [0.5]
     assert column(second[0], "nan", STEP_COLUMNS) == [1]
-    assert node.run(collector, "steps") == []
+    assert all(isinstance(one, Readings) for one in node.run(collector, "steps"))
 
 
 def test_a_restarted_agent_goes_on(node: Node, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_a_busy_node_did_not_parse_is_read_by_the_next_run(
         raise ParsingLate("the node is busy")
 
     monkeypatch.setattr(node.host.apart, "parse", late)
-    assert node.run(collector, "steps") == []
+    assert node.run(collector, "steps") == []  # nor does it say that all was read
     monkeypatch.setattr(node.host.apart, "parse", parse)
     append(log, "step 3 loss 0.5\n")
 
@@ -159,7 +159,7 @@ def test_a_run_that_ends_at_its_bound_loses_nothing(node: Node, tmp_path: Path) 
     assert [(one.rank, column(one, "step", STEP_COLUMNS)) for one in steps] == [
         (0, [1, 2]), (1, [1, 2]), (2, [1, 2]), (0, [3]),
     ]  # fmt: skip
-    assert kinds[-1] == "done"
+    assert not collector.unsent
 
 
 def test_rotation_and_truncation_lose_nothing(node: Node) -> None:
@@ -182,15 +182,16 @@ def test_rotation_and_truncation_lose_nothing(node: Node) -> None:
     assert steps == [1, 2, 3, 4]
 
 
-def test_an_idle_run_keeps_nothing(node: Node, tmp_path: Path) -> None:
-    """Where no log has grown the run yields nothing at all, so that the agent writes nothing to its disk."""
+def test_an_idle_run_says_only_that_all_was_read(node: Node, tmp_path: Path) -> None:
+    """Where no log has grown the run yields no record and no cursor: one tick, of when it began to read."""
     log = tmp_path / "out.txt"
     append(log, "step 1 loss 0.5\n")
     node.rank(0, output=log)
     collector = JobLogs(node.host)
     node.run(collector, "steps")
 
-    assert list(collector(None)) == []
+    node.clock.at += 5.0
+    assert list(collector(None)) == [Readings("log", [""], ["files"], [[1]], "<i8", at=node.clock.at)]
 
 
 def test_a_truncation_between_looks_is_kept(node: Node, tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ def test_feedback_is_given(url: str) -> None:
 
     assert json.loads(given.stdout)["culprit"] == {"kind": "node", "id": "gpu-0007"}
     assert ": wrong, it was node gpu-0007: its HBM" in faulthound(url, "incidents", "show", ID).stdout
+    again = faulthound(url, "incidents", "feedback", ID, "unclear").stderr
+    assert "the earlier feedback (wrong of version 2, by" in " ".join(again.split())
     assert (nonsense.returncode, "node:gpu-0413 or rank:14" in nonsense.stderr) == (2, True)
     assert faulthound(url, "incidents", "feedback", ID, "maybe").returncode == 2
 
@@ -329,6 +331,18 @@ def test_a_line_is_one_line() -> None:
         ("asked", {"verb": "read", "nodes": 1}, "1 node for the newest steps"),
         ("answered", {"look": 1, "waits_for": 0}, "evidence round 1"),
         ("answered", {"look": 2, "waits_for": 5}, "evidence round 2; 5 answers did not come in time"),
+        (
+            "published",
+            {
+                "version": 1,
+                "symptom": "hang",
+                "cause": "none",
+                "culprits": [],
+                "action": "none",
+                "no_fault": "rank 0 is in a checkpoint: save (train.py)",
+            },
+            "version 1: no fault: rank 0 is in a checkpoint: save (train.py)",
+        ),
         ("judged", {"looks": 1, "through": 153, "unfinished": []}, "after 1 evidence round"),
         ("judged", {"looks": 2, "through": 153, "unfinished": ["hang"]}, "after 2 evidence rounds, without hang"),
     ],

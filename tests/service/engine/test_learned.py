@@ -77,6 +77,20 @@ def test_an_attempt_is_written_now_and_then(database: Database) -> None:
         assert set(learned.read(session, START)) == {("run", None)}
 
 
+def test_an_end_that_is_known_after_a_writing_is_written_at_once() -> None:
+    """The ends come seconds after they happened: the row that was written in between says nothing of them."""
+    job = WatchedJob(nodes=1, ended=dict.fromkeys(range(4), (100.0, None, 15)))
+    state, kept = EngineState(load()), learned.Learned()
+    state.jobs["run", 0] = view = watched(job, 100.0)
+    assert "ended_at" not in kept.due_of_new(state, START + 102.0)[0]["document"]
+    state.jobs["run", 0] = watched(job, 104.0, view, 100.0)
+    (row,) = kept.due_of_new(state, START + 104.0)
+
+    assert row["document"]["ended_at"] == pytest.approx(START + 100.0)
+    assert row["document"]["ended_how"] == "its processes were sent SIGTERM"
+    assert kept.due_of_new(state, START + 105.0) == []
+
+
 def test_what_cannot_be_read_costs_itself() -> None:
     """A document of another shape is left out, and the job is judged without it."""
     from analyzers.incidents.memory import take_learned

@@ -21,6 +21,36 @@ def test_a_job_whose_first_steps_have_just_come_is_not_said_to_report_none(is_ou
     assert sentences({**UNKNOWN, "is_outdated": is_outdated}) == [said]
 
 
+def test_steps_without_a_loss_are_said_to_have_none() -> None:
+    """A NaN in a line whose loss no reader knows opens nothing: that is said where the steps are known, and where to look."""
+    known = {**UNKNOWN, "allowed_seconds": 8.0, "p99_seconds": 0.3, "intervals": 60, "silent_now_seconds": 1.0}
+
+    assert (
+        sentences({**known, "has_loss": True})[1:]
+        == sentences({**UNKNOWN, "is_outdated": True, "has_loss": False})[1:]
+        == []
+    )
+    (said,) = sentences({**known, "has_loss": False})[1:]
+    assert said.startswith("Its loss is unmeasured")
+    assert "docs/formats.md" in said
+
+
+@pytest.mark.parametrize(
+    ("how", "ends"),
+    [
+        ("", "UTC."),
+        ("its processes have ended well", "UTC."),
+        ("its launcher was asked to stop", "UTC: its launcher was asked to stop."),
+    ],
+)
+def test_a_job_that_was_ended_from_outside_is_said_to_be(how: str, ends: str) -> None:
+    """Who looks why it is gone reads that somebody ended it."""
+    (said,) = sentences({**UNKNOWN, "ended_at": 1.0, "ended_how": how})
+
+    assert said.startswith("Its processes have ended, the last at ")
+    assert said.endswith(ends)
+
+
 def test_reports_of_stragglers_are_shown_with_their_node_or_with_what_would_decide() -> None:
     """Whom a detector inside the job names, and where that runs; where the reports do not decide, what would."""
     named = {"ranks": [6], "node": "gpu-17", "why": "slow", "own": False}
