@@ -25,6 +25,11 @@ _TOOLS = {  # cause network, GPUs → a test
     (False, False): "`stress-ng --cpu 0 --vm 2 --verify --timeout 10m`",
 }
 
+WRITES_AT_TIMEOUT = (
+    "where there are none, start the job the next time with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
+    "(TORCH_FR_DUMP_TEMP_FILE sets where they go)"
+)
+WRITTEN = "ls -l ~/.cache/torch/comm_lib_trace_rank_* /tmp/nccl_trace_rank_*"
 _LOST = "`scontrol show node`, `kubectl describe node`, or its console"
 
 _SLOWER = (
@@ -74,8 +79,15 @@ def _test(verdict: Verdict, suspects: str) -> str:
     if _shows(verdict, "unanswered"):
         look = f"See first whether it answers, and why it was lost ({_LOST})"
         return f"{look}. Where it answers, {sentence[0].lower()}{sentence[1:]}."
-    if verdict.symptom != "hang" or asked or verdict.abstained or verdict.coverage.has_ended:
+    if verdict.symptom != "hang" or asked or verdict.abstained:
         return f"{sentence}."
+    if verdict.coverage.has_ended:
+        dumps = f"See first what flight recorders wrote at the time-out (`{WRITTEN}`), and diagnose it with this"
+        return (
+            f"{sentence}."
+            if verdict.coverage.sources.get("flight_recorder")
+            else f"{dumps}; {WRITES_AT_TIMEOUT}. {sentence}."
+        )
     return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."
 
 

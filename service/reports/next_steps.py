@@ -5,7 +5,7 @@ from __future__ import annotations
 from shlex import quote
 
 from analyzers.model.verdict import Verdict
-from service.reports.advice import what_to_do
+from service.reports.advice import WRITES_AT_TIMEOUT, WRITTEN, what_to_do
 from service.reports.hostlists import fold_hosts
 from service.reports.story import by_agents, ended_from_outside, of_fleet, plural_ranks
 
@@ -14,11 +14,6 @@ _RECORDER = (
     "NCCL needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from the job's start; gloo, which no "
     f"variable makes write a dump, the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
 )
-_WRITES_AT_TIMEOUT = (
-    "where there are none, start the job the next time with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
-    "(TORCH_FR_DUMP_TEMP_FILE sets where they go)"
-)
-_WRITTEN = "ls -l ~/.cache/torch/comm_lib_trace_rank_* /tmp/nccl_trace_rank_*"
 
 LEAVE = "Do not stop any process or job yet."
 ASK_AGAIN = ("Then ask again, old and new files together", "faulthound diagnose DIR")
@@ -164,7 +159,7 @@ def _of_ended(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     have = verdict.coverage.sources
     steps = []
     if verdict.symptom == "hang" and not have.get("flight_recorder"):
-        steps.append((f"What flight recorders wrote at the time-out, on every node; {_WRITES_AT_TIMEOUT}", _WRITTEN))
+        steps.append((f"What flight recorders wrote at the time-out, on every node; {WRITES_AT_TIMEOUT}", WRITTEN))
     steps.append(
         ("The logs of all ranks; a launcher keeps each one's own", "torchrun --log-dir logs --redirects 3 … train.py")
     )

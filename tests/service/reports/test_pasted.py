@@ -176,6 +176,22 @@ def test_of_a_job_that_its_watchdog_ended_the_dumps_are_asked_that_it_left() -> 
     assert "comm_lib_trace_rank_" in said
 
 
+def test_of_a_rank_that_is_behind_in_a_job_that_was_ended_the_dumps_are_asked_too() -> None:
+    """Its numbers name it weakly, no process is left to look at, and the dumps would decide."""
+    behind = "".join(
+        f"[E ProcessGroupNCCL.cpp:2271] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] failure detected by watchdog at work "
+        f"sequence id: {done + 1} PG status: last enqueued work: {done + 1}, last completed work: {done}\n"
+        for rank, done in ((0, 90), (1, 90), (2, 88))
+    )
+    verdict = _on(behind + TAKEN_DOWN)
+    said = " ".join(text.render(verdict).split())
+
+    assert [culprit.ranks for culprit in verdict.culprits] == [(2,)]
+    assert verdict.action.kind == "probe"
+    assert "comm_lib_trace_rank_" in said
+    assert "still hangs" not in said
+
+
 def test_of_a_job_that_may_still_hang_no_end_is_claimed() -> None:
     """The control: a watchdog that only gave up on an operation may belong to a process that runs on."""
     verdict = _on(TIMED_OUT.format(rank=3, number=7))
