@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -348,6 +349,11 @@ _LOGGED = re.compile(rb"\d\d:\d\d:\d\d|^\s{0,8}[\[<*]|\b[\w./-]{1,80}:\d{1,6}\b"
 _SAID = re.compile(rb"^#|\b(?:i|we|you|my|our|is there|the following|this (?:is|error|happens)|how|why|when|if)\b")
 _NONE = re.compile(rb"\b(?:no|0|zero|without)\s+(?:\w+\s+)?(?:errors?|failures?|exceptions?|timeouts?)\b|=\s?0\b")
 
+_STEP = re.compile(rb"\b(?:steps?|iter|iteration)\b[ :=\[]{0,4}\d.{0,200}\bloss\b")
+_MILD = re.compile(rb"\b(?:warn(?:ing)?|info|notice)\b")
+FEWEST_AFTER = 3
+"""So many steps after a line show that the job went on; one after a line that its program itself calls a warning."""
+
 
 def _weight(line: bytes) -> int:
     """Weigh a line in lower case: an error's name with what it says before a bare word, a person's sentence last."""
@@ -367,10 +373,13 @@ def first_unused(paths: Sequence[Path]) -> str | None:
         lower = data.lower()
         if b"\0" in data[:4096] or not any(word in lower for word in _WORDS):
             continue
+        lines = lower.splitlines()
+        steps = [number for number, line in enumerate(lines) if _STEP.search(line[:400])]
         found = [
             (-_weight(line[:4096]), number)
-            for number, line in enumerate(lower.splitlines())
+            for number, line in enumerate(lines)
             if _WHOLE.search(line[:4096]) and not _NONE.search(line[:4096])
+            if len(steps) - bisect_right(steps, number) < (1 if _MILD.search(line[:400]) else FEWEST_AFTER)
         ]
         if found:
             _, number = min(found)

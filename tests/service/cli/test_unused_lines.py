@@ -51,3 +51,21 @@ def test_the_line_that_says_most_is_shown(tmp_path: Path) -> None:
     log.write_text(f"# Error message\nI get this error when I start the job\nfailed\n{named}\n", encoding="utf-8")
 
     assert first_unused([tmp_path]) == f"{log}:4: {named}"
+
+
+@pytest.mark.parametrize(
+    ("line", "after", "shown"),
+    [
+        ("WARNING dataloader: skipped 2 samples (error: no UTF-8)", 1, False),
+        ("tracker: Network error resolved", 3, False),
+        ("tracker: Network error, gave up", 1, True),
+        ("WARNING dataloader: error in a worker", 0, True),
+    ],
+)
+def test_a_line_that_the_steps_went_on_after_is_no_doubt(line: str, after: int, shown: bool, tmp_path: Path) -> None:
+    """After a warning one step is enough; the last words of a log stay a doubt."""
+    log = tmp_path / "job.txt"
+    steps = [f"step {step} loss 2.{step}\n" for step in range(9)]
+    log.write_text("".join([*steps[:4], f"{line}\n", *steps[4 : 4 + after]]))
+
+    assert (first_unused([tmp_path]) is not None) == shown
