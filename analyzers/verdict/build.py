@@ -68,7 +68,7 @@ def compose(
             symptom,
             held,
             lost_a_peer=_has_ended(window) and not considered and lost_a_peer_alone(decision.findings),
-        )
+        )  # fmt: skip
         if not explained
         else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4])))
     )
