@@ -59,19 +59,13 @@ def compose(
         evidence.ids("pauses", excuse.evidence)
     for finding in decision.findings:
         evidence.ids(finding.analyzer, finding.evidence)
-    action = (
-        choose_action(
-            culprits,
-            [root for _, root in named],
-            topology,
-            knowledge,
-            symptom,
-            held,
-            lost_a_peer=_has_ended(window) and not considered and lost_a_peer_alone(decision.findings),
-        )  # fmt: skip
-        if not explained
-        else Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4])))
-    )
+    peer = _has_ended(window) and not considered and lost_a_peer_alone(decision.findings)
+    if explained:
+        action = Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4])))
+    else:
+        action = choose_action(
+            culprits, [one for _, one in named], topology, knowledge, symptom, held, lost_a_peer=peer
+        )
     return Verdict(
         symptom=symptom,
         cause=cause,

@@ -62,7 +62,7 @@ def unrecorded(verdict: Verdict) -> str:
 
 
 def first_of_all(verdict: Verdict) -> str:
-    """Return what to ask before a machine is touched whose process was ended or stopped by a signal; empty where none is named."""
+    """Return what to ask before a machine is touched whose process a signal killed or stopped; empty where none is named."""
     if killed := _at(verdict, "process_killed"):
         return (
             f"First: who killed the process? {killed}, the journal of that time shows a daemon that kills for memory "
