@@ -41,6 +41,7 @@ MOST_NOT_EXCLUDED = 8
 FROZEN, FROZEN_ALONE = 0.8, 0.9
 """So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
 SKEW_SECONDS = 1.0  # by which clocks differ
+LATER_SECONDS = 600.0  # a GPU that fails ends its program within a time-out; what comes later is another story
 SEVERE = 0.9  # so sure a device's own failure leads before an error of no known process
 
 
@@ -186,13 +187,21 @@ def confirm(decision: Correlation, new: Candidate, topology: Topology) -> bool:
 
 def _same_root(old: Candidate, new: Candidate, topology: Topology) -> bool:
     """Two families are about the same root when they share a rank, or a machine and a device on it."""
-    if new.finding.family in old.families or _both_may_be(old, new, topology):
+    if new.finding.family in old.families or _both_may_be(old, new, topology) or _came_later(old, new):
         return False
     if old.ranks & new.ranks:
         return True
     if "machine" not in (old.finding.cause, new.finding.cause):
         return False
     return bool(_nodes(old, topology) & _nodes(new, topology)) and not (old.ranks and new.ranks)
+
+
+def _came_later(old: Candidate, new: Candidate) -> bool:
+    """Whether a machine's own event is of long after a crash that a log reports: it did not cause that."""
+    if (old.finding.symptom, new.finding.family) != ("crash", "hardware"):
+        return False
+    crashed_at, seen_at = old.finding.onset, new.finding.onset
+    return crashed_at is not None and seen_at is not None and seen_at > crashed_at + LATER_SECONDS
 
 
 def _both_may_be(old: Candidate, new: Candidate, topology: Topology) -> bool:
@@ -262,7 +271,7 @@ def _raised(suspect: Suspect, strength: float, new: Candidate, *, once: bool) ->
 def _echo(decision: Correlation, new: Candidate, topology: Topology) -> str | None:
     """Return why a root that agrees with none is not a root of its own; None where it is one."""
     for old in decision.roots:
-        if new.finding.family == old.finding.family or _both_may_be(old, new, topology):
+        if new.finding.family == old.finding.family or _both_may_be(old, new, topology) or _came_later(old, new):
             continue
         if _follows(old, new):
             return f"it ended without a word, and rank {', '.join(map(str, sorted(old.ranks)[:4]))} for a reason of its own"

@@ -336,11 +336,11 @@ def shown(source: str) -> str:
 MOST_FILES, MOST_BYTES, MOST_CHARACTERS = 200, 1 << 20, 160
 _WORDS = (
     b"abort", b"crash", b"dead", b"error", b"exception", b"fail", b"fatal", b"hang", b"hung", b"killed", b"lost", b"panic",
-    b"stuck", b"time out", b"timed out", b"timeout", b"traceback", b"uncorrect", b"unreachable",
+    b"stuck", b"time out", b"timed out", b"timeout", b"traceback", b"uncorrect", b"unreachable", b"xid (",
 )  # fmt: skip
 _WHOLE = re.compile(
     rb"\b(?:abort(?:ed|ing)?|crash(?:ed)?|dead(?:lock)?|\w*error|\w*exception|fail(?:ed|ure)|fatal|hangs?|hung|killed|lost"
-    rb"|panic|stuck|timed? ?out|traceback|uncorrect(?:able|ed)|unreachable)\b"
+    rb"|panic(?:ked)?|stuck|timed? ?out|traceback|uncorrect(?:able|ed)|unreachable)\b|\bxid \(pci:"
 )
 _NAMED = re.compile(
     rb"\b\w*(?:error|exception): \S|\b(?:fatal|killed|panic|uncorrectable|abort(?:ed|ing)?)\b|failed[:.]? \S"
@@ -351,8 +351,7 @@ _NONE = re.compile(rb"\b(?:no|0|zero|without)\s+(?:\w+\s+)?(?:errors?|failures?|
 
 _STEP = re.compile(rb"\b(?:steps?|iter|iteration)\b[ :=\[]{0,4}\d.{0,200}\bloss\b")
 _MILD = re.compile(rb"\b(?:warn(?:ing)?|info|notice)\b")
-FEWEST_AFTER = 3
-"""So many steps after a line show that the job went on; one after a line that its program itself calls a warning."""
+"""What a program itself calls less than an error: a step after it shows that the job went on, be it another rank's."""
 
 
 def _weight(line: bytes) -> int:
@@ -379,7 +378,7 @@ def first_unused(paths: Sequence[Path]) -> str | None:
             (-_weight(line[:4096]), number)
             for number, line in enumerate(lines)
             if _WHOLE.search(line[:4096]) and not _NONE.search(line[:4096])
-            if len(steps) - bisect_right(steps, number) < (1 if _MILD.search(line[:400]) else FEWEST_AFTER)
+            if not (_MILD.search(line[:400]) and bisect_right(steps, number) < len(steps))
         ]
         if found:
             _, number = min(found)

@@ -272,6 +272,16 @@ def test_a_failed_device_explains_the_error_that_its_program_met(
         assert not verdict.missing
 
 
+@pytest.mark.parametrize(("seconds", "roots"), [(-30.0, 1), (60.0, 1), (7200.0, 2)])
+def test_a_device_that_fails_long_after_a_crash_did_not_cause_it(seconds: float, roots: int) -> None:
+    """An illegal access, and Xid 79 on its node: within minutes they are one, two hours later they are two."""
+    met = claim("crash", "device_fault", suspect(5, strength=0.6), cause="unknown", symptom="crash")
+    lost = claim("hardware", "xid_79", suspect(kind="device", node="n1", device="0000:9b:00", strength=0.95))
+    verdict = decided(replace(met, onset=1000.0), replace(lost, onset=1000.0 + seconds))
+
+    assert len(verdict.roots) == roots
+
+
 def test_hardware_on_the_culprits_node_confirms_it() -> None:
     """A device event on the node that holds the job up is the same root: its device and its sentence are added."""
     device = claim("hardware", "xid_79", suspect(kind="device", node="n1", device="0000:9b:00", strength=0.95))

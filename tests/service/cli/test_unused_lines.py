@@ -57,13 +57,15 @@ def test_the_line_that_says_most_is_shown(tmp_path: Path) -> None:
     ("line", "after", "shown"),
     [
         ("WARNING dataloader: skipped 2 samples (error: no UTF-8)", 1, False),
-        ("tracker: Network error resolved", 3, False),
-        ("tracker: Network error, gave up", 1, True),
+        ("tracker: Network error resolved", 3, True),
+        ("rank 3: fatal error, giving up", 4, True),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=811, GPU has fallen off the bus.", 4, True),
+        ("thread 'main' panicked at src/lib.rs:41", 4, True),
         ("WARNING dataloader: error in a worker", 0, True),
     ],
 )
 def test_a_line_that_the_steps_went_on_after_is_no_doubt(line: str, after: int, shown: bool, tmp_path: Path) -> None:
-    """After a warning one step is enough; the last words of a log stay a doubt."""
+    """After a warning one step is enough. What calls itself an error stays a doubt: the steps below may be another rank's."""
     log = tmp_path / "job.txt"
     steps = [f"step {step} loss 2.{step}\n" for step in range(9)]
     log.write_text("".join([*steps[:4], f"{line}\n", *steps[4 : 4 + after]]))
