@@ -67,6 +67,7 @@ def choose_action(
         return restart
     machines = [(root, entry) for root, entry in _paired(culprits, roots) if root.finding.cause == "machine"]
     proven = [(root, entry) for root, entry in machines if _proven(root, entry)]
+    # The plan weighs the doubt about a dead process by itself, unless something else holds the machine back.
     weighed = [(root, entry) for root, entry in machines if (root, entry) in proven or root.finding.symptom == "crash"]
     waiting = [(entry, why) for root, entry in weighed if (why := held(root)) is not None]
     proven = [(root, entry) for root, entry in proven if entry not in [other for other, _ in waiting]]

@@ -1,12 +1,11 @@
-"""Candidates for independent causes: what the correlation of findings works on, what narrows one, and who waits at the storage.
+"""Candidates for independent causes: what the correlation of findings works on, and what narrows one.
 
-A finding that names no suspect by itself picks from a set, or shows why a rank holds the others up. Those that blame the
-storage are one, and the ranks that wait there are not at fault.
+A finding that names no suspect by itself picks from a set, or shows why a rank holds the others up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from analyzers.model.fault_classes import has
@@ -18,9 +17,6 @@ from analyzers.verdict.senders import one_voice
 # table and a hardware event are independent of it.
 SAME_EVENT: frozenset[Family] = frozenset({"waits", "roles", "stacks", "log"})
 EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
-_STANDS_STILL = ("hang", "hardware")
-"""Symptoms of a root that blames the storage, and of which it is one with others."""
-_IN_FILES = frozenset({"stuck_storage", "stuck_checkpoint"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +73,11 @@ class Correlation:
     died: bool = False  # a process has failed while those that a root suspects still started
     rejected: list[Suspect] = field(default_factory=list)
     findings: tuple[Finding, ...] = ()
+
+
+def joint(one: float, other: float, *, once: bool) -> float:
+    """Return how sure two that agree are. ``once``: they watch one event, so that two are no surer than the surer one."""
+    return min(0.99, max(one, other) if once else 1 - (1 - one) * (1 - other))
 
 
 def split(finding: Finding) -> list[Candidate]:
@@ -170,8 +171,8 @@ def _arguments(finding: Finding, ranks: frozenset[int]) -> tuple[Argument, ...]:
 
 def _without_machine(root: Candidate, finding: Finding) -> Finding:
     """Return the finding of a root whose rank reads what no other reads: waits prove who it is, not why (docs/decisions/0048)."""
-    who_only = root.finding.family == "waits" and root.families <= SAME_EVENT and root.finding.cause == "machine"
-    if not who_only or not has(finding.fault_class, "own_input"):
+    undecided = shows_who_only(root) and root.finding.cause == "machine"
+    if not (undecided and has(finding.fault_class, "own_input")):
         return root.finding
     return replace(root.finding, cause=finding.cause, fault_class=finding.fault_class)
 
@@ -199,81 +200,4 @@ def shows_who_only(root: Candidate) -> bool:
         root.finding.family == "waits"
         and root.families <= SAME_EVENT
         and not has(root.finding.fault_class, "on_device")
-    )
-
-
-def blamed(root: Candidate, storage: Finding) -> Candidate:
-    """Return a root of which a process's state shows that it waits for the storage: the rank waits there, and is not at fault."""
-    suspects = tuple(replace(one, kind="storage", node=None, device=None) for one in root.suspects)
-    finding = replace(root.finding, cause="storage", fault_class=storage.fault_class)
-    return replace(root, finding=finding, suspects=suspects)
-
-
-def with_waiters(decision: Correlation, finding: Finding) -> None:
-    """Name with a file system that does not answer on a node the ranks of that node whose stacks may be reading from it."""
-    if not (has(finding.fault_class, "own_code") or finding.fault_class in _IN_FILES):
-        return
-    for root in decision.roots:
-        unplaced = is_storage(root) and "hardware" in root.families and not root.ranks
-        waiters = tuple(one for one in finding.suspects if one.ranks and root.finding.scope.issuperset(one.ranks))
-        if unplaced and waiters:
-            held = frozenset(rank for one in waiters for rank in one.ranks)
-            others = [one for one in decision.roots if not (shows_who_only(one) and one.ranks and one.ranks <= held)]
-            decision.roots = [_waited_for(root, waiters, finding) if one is root else one for one in others]
-            return
-
-
-def _waited_for(root: Candidate, waiters: tuple[Suspect, ...], finding: Finding) -> Candidate:
-    ranks = tuple(sorted(rank for one in waiters for rank in one.ranks))
-    strength = max(root.suspects[0].strength, *(one.strength for one in waiters))
-    arguments = tuple(Argument(finding.analyzer, one.why, one.evidence[:1], frozenset(one.ranks)) for one in waiters)
-    return replace(
-        root,
-        finding=replace(root.finding, symptom=finding.symptom, scope=root.finding.scope | finding.scope),
-        suspects=(replace(root.suspects[0], ranks=ranks, strength=strength), *root.suspects[1:]),
-        arguments=root.arguments + arguments,
-        families=root.families | {finding.family},
-    )
-
-
-def one_storage(roots: Sequence[Candidate]) -> list[Candidate]:
-    """Return the roots with those that blame the storage for a hang as one: what several of them show is one file system."""
-    alike = [root for root in roots if is_storage(root)]
-    if len(alike) < 2:
-        return list(roots)
-    first = min(alike, key=lambda root: (_STANDS_STILL.index(root.finding.symptom), root.finding.onset or float("inf")))
-    joined = first
-    for root in alike:
-        joined = joined if root is first else _joined(joined, root)
-    return [joined if root is alike[0] else root for root in roots if root is alike[0] or root not in alike]
-
-
-def is_storage(root: Candidate) -> bool:
-    """Whether a root blames the storage itself for a standstill."""
-    if root.finding.symptom not in _STANDS_STILL:
-        return False
-    return root.certain and root.finding.cause == "storage" and all(one.kind == "storage" for one in root.suspects)
-
-
-def _joined(one: Candidate, other: Candidate) -> Candidate:
-    """Return both as one root: independent kinds of evidence make it surer."""
-    strength = max(suspect.strength for suspect in other.suspects)
-    again = bool(one.families & other.families) or bool(SAME_EVENT & one.families and SAME_EVENT & other.families)
-    again = again or one_voice(one.senders, other.senders, ())
-    ranks = one.ranks | other.ranks
-    first = one.suspects[0]
-    joint = max(first.strength, strength) if again else min(0.99, 1 - (1 - first.strength) * (1 - strength))
-    own = tuple(
-        Argument(other.finding.analyzer, suspect.why, suspect.evidence or other.finding.evidence)
-        for suspect in other.suspects
-    )
-    return replace(
-        one,
-        finding=replace(one.finding, scope=one.finding.scope | other.finding.scope),
-        suspects=(replace(first, strength=round(joint, 4), ranks=tuple(sorted(ranks))), *one.suspects[1:]),
-        arguments=one.arguments + own + other.arguments,
-        families=one.families | other.families,
-        agreeing=(*one.agreeing, other.finding.fault_class, *other.agreeing),
-        narrowed=one.narrowed or other.narrowed,
-        senders=one.senders | other.senders if one.senders and other.senders else frozenset(),
     )

@@ -16,6 +16,7 @@ from analyzers.model.fault_classes import has
 from analyzers.model.finding import Family, Finding, Suspect
 from analyzers.model.topology import Topology
 from analyzers.verdict import device_events
+from analyzers.verdict.at_storage import blamed, is_storage, one_storage, with_waiters
 from analyzers.verdict.candidates import (
     EVEN_ODDS,
     SAME_EVENT,
@@ -23,16 +24,13 @@ from analyzers.verdict.candidates import (
     Correlation,
     Excused,
     arguments_of,
-    blamed,
-    is_storage,
+    joint,
     narrowed,
     nodes_of,
-    one_storage,
     shows_who_only,
     split,
     standing_alone,
     with_alike,
-    with_waiters,
 )
 from analyzers.verdict.senders import one_voice
 
@@ -256,10 +254,9 @@ def _raised(suspect: Suspect, strength: float, new: Candidate, *, once: bool) ->
     device = next((other.device for other in new.suspects if other.device), None)
     node = next((other.node for other in new.suspects if other.node), None)
     of_role = next((other for other in new.suspects if other.role and set(other.ranks) & set(suspect.ranks)), suspect)
-    joint = max(suspect.strength, strength) if once else 1 - (1 - suspect.strength) * (1 - strength)
     return replace(
         suspect,
-        strength=min(joint, 0.99),
+        strength=joint(suspect.strength, strength, once=once),
         device=suspect.device or (device if len(new.suspects) == 1 else None),
         node=suspect.node or (node if len(new.suspects) == 1 else None),
         role=suspect.role or of_role.role,

@@ -219,6 +219,7 @@ def main() -> int:
         "--hook-port", type=int, default=0, metavar="N", help="of the webhook (default: any that is free)"
     )
     parser.add_argument("--hook-token", type=Path, metavar="FILE", help="a token with the scope execute")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that it ends its processes
     options = parser.parse_args()
     job = planned(options)
     job.whole = options.restarts == "whole"

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.incidents.job_views import JobView
-from analyzers.incidents.job_views.ending import how_it_ended
+from analyzers.incidents.job_views.ending import ENDED_WELL, how_it_ended
 from analyzers.incidents.job_views.step_rhythm import DAY_SECONDS
 from analyzers.incidents.state import EngineState, JobKey
 from service.store.models import Progress
@@ -51,7 +51,8 @@ class Learned:
             self._written_at[key], self._written_of[key] = now, _run_of(view)
             try:
                 document = view.document(now)
-                document["ended_how"] = how_it_ended(view, now)
+                how = how_it_ended(view, now)
+                document["ended_how"] = "" if how == ENDED_WELL else how
             except Exception as error:  # noqa: BLE001 - one job's odd record must not stop the others
                 state.note_failure("learn", f"job {key[0]}", error)
                 continue

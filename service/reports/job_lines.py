@@ -22,7 +22,6 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
     allowed, p99 = progress["allowed_seconds"], progress["p99_seconds"]
     if progress["ended_at"] is not None:
         how = progress.get("ended_how", "")
-        how = "" if how == "its processes have ended well" else how
         said = (
             f"Its processes have ended, the last at {moment(rfc3339(progress['ended_at']))}{': ' if how else ''}{how}."
         )

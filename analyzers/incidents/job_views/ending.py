@@ -19,6 +19,7 @@ from analyzers.model.processes import READ_AGAIN_SECONDS
 from collectors.records import LogEvent
 
 INTERRUPT = 2
+ENDED_WELL = "its processes have ended well"
 TYPED = frozenset({1, INTERRUPT, 3})  # SIGHUP, SIGINT, SIGQUIT: of a terminal; no launcher sends them after a failure
 STOPS = TYPED | {TERMINATE}
 TOGETHER_SECONDS = 10.0
@@ -73,7 +74,7 @@ def how_it_ended(view: JobView, now: float) -> str:
     if (stop := ended_from_outside(view, now)) is not None:
         return stop.how
     if all(end.well for end in view.ended.values()):
-        return "its processes have ended well"
+        return ENDED_WELL
     return "" if any(end.seen for end in view.ended.values()) else "how its processes ended was not seen"
 
 

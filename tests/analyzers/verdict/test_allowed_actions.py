@@ -163,3 +163,13 @@ def test_the_node_of_an_error_of_its_device_is_tested() -> None:
 
     assert [(one.kind, one.ranks) for one in (known, unknown)] == [("probe", (5,))] * 2
     assert (known.nodes, unknown.nodes) == (("n1",), ())
+
+
+@pytest.mark.parametrize(("fault_class", "kind"), [("exception_one_rank", "reattempt"), ("program_error", "none")])
+def test_what_the_same_code_raises_again_is_mended_and_not_started_again(fault_class: str, kind: str) -> None:
+    """A program's own error on one rank: no machine is touched, and the advice says what to do instead."""
+    failed = claim("crash", fault_class, suspect(9, kind="code"), cause="code", symptom="crash")
+    action = decided(failed).action
+
+    assert (action.kind, action.nodes) == (kind, ())
+    assert ("mend" in action.why) is (kind == "none")

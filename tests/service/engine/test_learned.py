@@ -77,9 +77,14 @@ def test_an_attempt_is_written_now_and_then(database: Database) -> None:
         assert set(learned.read(session, START)) == {("run", None)}
 
 
-def test_an_end_that_is_known_after_a_writing_is_written_at_once() -> None:
+@pytest.mark.parametrize(
+    ("end", "how"), [((100.0, None, 15), "its processes were sent SIGTERM"), ((100.0, 0, None), "")]
+)
+def test_an_end_that_is_known_after_a_writing_is_written_at_once(
+    end: tuple[float, int | None, int | None], how: str
+) -> None:
     """The ends come seconds after they happened: the row that was written in between says nothing of them."""
-    job = WatchedJob(nodes=1, ended=dict.fromkeys(range(4), (100.0, None, 15)))
+    job = WatchedJob(nodes=1, ended=dict.fromkeys(range(4), end))
     state, kept = EngineState(load()), learned.Learned()
     state.jobs["run", 0] = view = watched(job, 100.0)
     assert "ended_at" not in kept.due_of_new(state, START + 102.0)[0]["document"]
@@ -87,7 +92,7 @@ def test_an_end_that_is_known_after_a_writing_is_written_at_once() -> None:
     (row,) = kept.due_of_new(state, START + 104.0)
 
     assert row["document"]["ended_at"] == pytest.approx(START + 100.0)
-    assert row["document"]["ended_how"] == "its processes were sent SIGTERM"
+    assert row["document"]["ended_how"] == how
     assert kept.due_of_new(state, START + 105.0) == []
 
 

@@ -39,7 +39,6 @@ def test_steps_without_a_loss_are_said_to_have_none() -> None:
     ("how", "ends"),
     [
         ("", "UTC."),
-        ("its processes have ended well", "UTC."),
         ("its launcher was asked to stop", "UTC: its launcher was asked to stop."),
     ],
 )
