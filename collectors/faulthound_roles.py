@@ -26,8 +26,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -43,7 +44,9 @@ COUNTS = {
     "tokens": "tokens_total", "steps": "steps_total", "running": "requests_running", "waiting": "requests_waiting",
     "queue": "queue_depth",
 }  # fmt: skip
-_JITTER = Random()  # noqa: S311 (no secret)
+OF_ITSELF = ("activity", "endpoints", "phase", "weights")  # a renewal that lacks one leaves it as it was
+MOST_SAID = 64  # of what is wrong, each once
+_JITTER, _SAID = Random(), set[str]()  # noqa: S311 (no secret)
 
 
 class Fenced(Exception):
@@ -118,23 +121,21 @@ class Membership:
     ) -> None:
         self._service, self._asked, self._lost = service, asked, lost
         self._changed, self._ended = threading.Event(), threading.Event()
-        self._why = ""
-        self._doing = _Doing()
-        self._urgent = False
+        self._why, self._doing, self._urgent = "", _Doing(), False
         self.epoch: int = lease["role"]["epoch"]
         self._thread = threading.Thread(target=self._renew, name="faulthound-roles", daemon=True)
         self._thread.start()
 
     def phase(self, name: str) -> None:
         """Say what this process does from now on; sent in the background, within some seconds."""
-        if self._asked.get("phase") != name:
+        if self._asked.get("phase") != str(name):
             self._doing.phase_at = time.monotonic()
-            self._set("phase", name, urgent=False)
+            self._set("phase", str(name), urgent=False)
 
     def waiting(self, whom: str) -> None:
         """Say that this process waits: for a role ("reward"), an instance ("trainer 0"), "queue:NAME" or "host:port"."""
-        if self._doing.waiting_for != whom:
-            self._doing.wait(whom)
+        if self._doing.waiting_for != str(whom):
+            self._doing.wait(str(whom))
             self._changed.set()
 
     def working(self) -> None:
@@ -143,21 +144,20 @@ class Membership:
 
     def progress(self, **counts: int) -> None:
         """Say how far it is: ``tokens``, ``steps`` since it started; ``running``, ``waiting`` requests; the ``queue``'s depth."""
-        if unknown := counts.keys() - COUNTS.keys():
-            raise TypeError(f"progress takes {', '.join(COUNTS)}, and no {', '.join(sorted(unknown))}")
-        doing = self._doing
+        doing, known = self._doing, _counts(counts, COUNTS)
         for name, at in (("tokens", "token_at"), ("steps", "step_at")):
-            if counts.get(name, doing.counts.get(name)) != doing.counts.get(name):
+            if known.get(name, doing.counts.get(name)) != doing.counts.get(name):
                 setattr(doing, at, time.monotonic())
-        doing.counts = doing.counts | counts
+        doing.counts = doing.counts | known
 
     def weights(self, version: int) -> None:
         """Say which version of the weights this process has."""
-        self._set("weights", version)
+        for name, count in _counts({"weights": version}, ("weights",)).items():
+            self._set(name, count)
 
     def endpoints(self, endpoints: Mapping[str, str]) -> None:
         """Say where this process is reached from now on."""
-        self._set("endpoints", dict(endpoints))
+        self._set("endpoints", {str(name): str(where) for name, where in endpoints.items()})
 
     def check(self) -> None:
         """Raise ``Fenced`` where this process has lost its instance."""
@@ -178,7 +178,7 @@ class Membership:
             self._urgent = self._urgent or urgent
             self._changed.set()
 
-    def _wait(self, sent_at: float) -> None:
+    def _wait(self, sent_at: float) -> bool:
         """Wait until there is something to send: peers need endpoints and weights at once, and all else every few seconds."""
         every = self._asked["lease_seconds"] / 3
         self._changed.wait(0.0 if self._urgent else every)
@@ -186,31 +186,33 @@ class Membership:
             self._changed.clear()
             left = sent_at + min(STATE_SECONDS, every) - time.monotonic()
             if self._urgent or left <= 0:
-                return
+                return True
             self._changed.wait(left)
+        return False
 
     def _renew(self) -> None:
-        pause, sent_at = _Pause(), 0.0
-        while not self._ended.is_set():
-            self._wait(sent_at)
-            if self._ended.is_set():
-                return
+        pause, sent_at, bare = _Pause(), 0.0, False
+        while self._wait(sent_at):
             self._changed.clear()
             self._urgent, sent_at = False, time.monotonic()
+            said = {**self._asked, "activity": self._doing.said(), "epoch": self.epoch}
             try:
-                self._service.call("PUT", "", {**self._asked, "activity": self._doing.said(), "epoch": self.epoch})
+                self._service.call("PUT", "", {name: said[name] for name in said if not (bare and name in OF_ITSELF)})
             except Refused as refused:
                 if refused.kind in ("fenced", "not-found"):
                     self._why = str(refused)
                     self._ended.set()
                     self._lost(self._why)
                     return
-                self._doing.plain |= refused.kind == "invalid"
+                if refused.kind == "invalid":
+                    bare, self._doing.plain = self._doing.plain, True
+                if bare:  # the place is worth more than what was said
+                    _say(f"what this process says of itself is left out, because it is refused: {refused}")
                 pause.take(self._ended, refused.retry_seconds)
             except OSError:
                 pause.take(self._ended)
             else:
-                pause = _Pause()
+                pause, bare, self._doing.plain = _Pause(), False, self._doing.plain and not bare
                 continue
             self._urgent = True
 
@@ -248,10 +250,8 @@ class Directory:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._roles: dict[tuple[str, str], Role] = {}
-        self._highest: dict[tuple[str, str], int] = {}
-        self._changed = threading.Condition()
-        self._ended = threading.Event()
+        self._roles, self._highest = dict[tuple[str, str], Role](), dict[tuple[str, str], int]()
+        self._changed, self._ended = threading.Condition(), threading.Event()
         self.version = 0
         self.reached_at: float | None = None  # time.monotonic() of the newest answer
         self._thread = threading.Thread(target=self._watch, name="faulthound-directory", daemon=True)
@@ -266,8 +266,7 @@ class Directory:
     def of(self, role: str) -> list[Role]:
         """Return the instances of a role that serve."""
         with self._changed:
-            found = list(self._roles.values())
-        return [one for one in found if one.role == role and one.state == "serving"]
+            return [one for one in self._roles.values() if one.role == role and one.state == "serving"]
 
     def accepts(self, role: str, instance: str, epoch: int) -> bool:
         """Return whether to take what an instance sent under an epoch: no lower one than the highest that was ever seen."""
@@ -281,13 +280,12 @@ class Directory:
 
     def wait(self, holds: Callable[[Directory], bool], seconds: float | None = None) -> bool:
         """Wait until something holds of the directory; return whether it does."""
-        deadline = None if seconds is None else time.monotonic() + seconds
+        deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
         while not holds(self):
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            if (left := deadline - time.monotonic()) <= 0:
                 return False
             with self._changed:
-                self._changed.wait(1.0 if left is None else min(left, 1.0))
+                self._changed.wait(min(left, 1.0))
         return True
 
     def close(self) -> None:
@@ -309,16 +307,15 @@ class Directory:
             pause, after = _Pause(), self._take(answer)
 
     def _take(self, answer: Mapping[str, Any]) -> int:
-        version: int = answer["version"]
         with self._changed:
             for one in answer["items"]:
                 role = Role(**{name: one[name] for name in Role.__dataclass_fields__})
                 key = role.role, role.instance
                 self._roles[key] = role
                 self._highest[key] = max(role.epoch, self._highest.get(key, 0))
-            self.version, self.reached_at = version, time.monotonic()
+            self.version, self.reached_at = answer["version"], time.monotonic()
             self._changed.notify_all()
-        return version
+        return self.version
 
 
 def join(
@@ -337,9 +334,9 @@ def join(
         "role": role, "instance": instance, "process": _process(), "pid": os.getpid(), "attempt": service.attempt,
         "endpoints": dict(endpoints or {}), "node": socket.gethostname(), "lease_seconds": LEASE_SECONDS, **said,
     }  # fmt: skip
-    deadline = None if seconds is None else time.monotonic() + seconds
+    deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
     pause, why = _Pause(), "no answer yet"
-    while deadline is None or time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         retry = None
         try:
             return Membership(service, asked, service.call("PUT", "", asked), lost or _report)
@@ -351,8 +348,7 @@ def join(
             why, retry = str(refused), refused.retry_seconds
         except OSError as error:
             why = f"{service.url} does not answer ({error})"
-        left = float("inf") if deadline is None else max(0.0, deadline - time.monotonic())
-        pause.take(threading.Event(), retry, left)
+        pause.take(threading.Event(), retry, max(0.0, deadline - time.monotonic()))
     raise TimeoutError(f"{role} {instance} was not registered within {seconds:g} s: {why}")
 
 
@@ -370,8 +366,7 @@ def watch(service: Service | None = None) -> Directory:
 class _Pause:
     """A pause that doubles, with jitter, so that the processes of a job do not come back together."""
 
-    def __init__(self) -> None:
-        self._seconds = RETRY_SECONDS[0]
+    _seconds = RETRY_SECONDS[0]
 
     def take(self, ended: threading.Event, retry: float | None = None, most: float = float("inf")) -> None:
         seconds = self._seconds * _JITTER.uniform(0.5, 1.0)
@@ -396,5 +391,23 @@ def _process() -> str:
     return _OWN.setdefault(pid := os.getpid(), f"{socket.gethostname()}:{pid}:{secrets.token_hex(8)}")
 
 
+def _counts(given: Mapping[str, object], known: Collection[str]) -> dict[str, int]:
+    """Return what is a whole number, NumPy's and torch's too, under a known name. What is not is said, and stops no job."""
+    found = {}
+    for name, count in given.items():
+        with contextlib.suppress(TypeError, ValueError):
+            if name in known and 0 <= index(count) < 1 << 62:  # type: ignore[arg-type]
+                found[name] = index(count)  # type: ignore[arg-type]
+        if name not in found:
+            _say(f"{name} as {type(count).__name__} is left out: {', '.join(known)} are whole numbers from 0 on")
+    return found
+
+
+def _say(what: str) -> None:
+    if what not in _SAID and len(_SAID) < MOST_SAID:
+        _SAID.add(what)
+        sys.stderr.write(f"faulthound: {what}\n")
+
+
 def _report(why: str) -> None:
-    sys.stderr.write(f"faulthound: this process has lost its role: {why}\n")
+    _say(f"this process has lost its role: {why}")

@@ -25,8 +25,9 @@ _ATTEMPT = re.compile(r"^(?:attempt|restart)[_=-]?(?P<attempt>\d{1,6})$", re.IGN
 _ATTEMPT_WORD = re.compile(r"(?<![A-Za-z])(?:attempt|restart)[_=-]?(?P<attempt>\d{1,6})(?!\d)", re.IGNORECASE)
 _TORCHRUN_FILES = {"stdout.log", "stderr.log", "error.json"}
 _MACHINE = (
-    r"(?:[a-z0-9]+-)*(?:node|host|gpu|nid|compute|cn|dgx|hgx|srv|server|machine|vm|ip|"
-    r"a100|h100|h200|h800|h20|b200|b300|gb200|gb300|mi300x?|trn\d)(?:[a-z]?-?\d+)(?:-\d+)*"
+    r"(?:(?:[a-z0-9]+-)*(?:node|host|gpu|nid|compute|cn|dgx|hgx|srv|server|machine|vm|ip|"
+    r"a100|h100|h200|h800|h20|b200|b300|gb200|gb300|mi300x?|trn\d)(?:[a-z]?-?\d+)(?:-\d+)*|"
+    r"(?:node|host|compute|cn|srv|server)-[a-z]\d{1,2})"  # by row and place
 )
 _NODE = re.compile(rf"^(?P<node>{_MACHINE}(?:\.[a-z0-9-]+)*)$", re.IGNORECASE)
 _DOMAIN = re.compile(r"^(?P<node>[a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+\.(?:local|internal|cluster|com|net|org|edu|gov))$")

@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import msgspec
 
@@ -38,6 +39,8 @@ MAX_WORKERS = 8
 ALONE_FILES, ALONE_BYTES = 48, 2 << 20  # below both, a second child costs more than it saves
 BYTES_PER_FILE_BYTE = 24  # a pickle's values take this many times its size, measured on dumps
 MAX_CHILD_BYTES = 2 << 30
+BESIDE_FILES, BESIDE_MEMBERS = 32, 32  # whose heads are looked at for a stamp
+_LOGS = (".log", ".out", ".err", ".txt")
 
 
 def read_paths(
@@ -54,6 +57,7 @@ def read_paths(
     chunks = _chunks(found, workers)
     total, done = _bytes(found), 0
     owned = _Owned.of(item.source for item in found if isinstance(item, Found))
+    beside = Beside(found, limits)
 
     def finished(chunk: int) -> None:
         nonlocal done
@@ -65,7 +69,7 @@ def read_paths(
             progress(-(-min(done + more, total) // MEGABYTE), -(-total // MEGABYTE))
 
     def work(chunk: int, skip: Skip, watch: Watch) -> Iterator[bytes]:
-        return _blocks(_records(chunks[chunk], skip, watch, limits, owned))
+        return _blocks(_records(chunks[chunk], skip, watch, limits, owned, beside))
 
     def lost(chunk: int, source: str, reason: str) -> bytes:
         named = [item for item in chunks[chunk] if isinstance(item, Found)]
@@ -125,7 +129,9 @@ def _chunks(found: list[Found | Unread], workers: int) -> list[list[Found | Unre
     return chunks
 
 
-def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits, owned: _Owned) -> Iterator[Record]:
+def _records(
+    items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limits, owned: _Owned, beside: Beside
+) -> Iterator[Record]:
     """Read the files of a chunk."""
     habit, read_bytes = LastFormat(maps_libraries=True), 0
 
@@ -166,9 +172,36 @@ def _records(items: list[Found | Unread], skip: Skip, watch: Watch, limits: Limi
                 ):
                     yield unread(opened.source, ADVICE)
                     continue
-                yield from read_input(replace(opened, local_rank=local_rank, number=number), habit, seat)
+                yield from read_input(replace(opened, local_rank=local_rank, number=number), habit, seat, beside)
         read_bytes += size_bytes
         watch.moved(read_bytes)
+
+
+class Beside:
+    """The newest instant with a year in the heads of texts. It is looked for when a text without a year is met, and once."""
+
+    def __init__(self, items: Iterable[Found | Unread], limits: Limits) -> None:
+        files = [item for item in items if isinstance(item, Found)]
+        self._files = sorted(files, key=lambda item: not item.source.endswith(_LOGS))[:BESIDE_FILES]
+        self._limits = limits
+        self._at: float | None = None
+        self._is_known = False
+
+    def at(self) -> float | None:
+        """Return that instant; None where none of the texts has one."""
+        if not self._is_known:
+            self._at = max(self._stamps(), default=None)
+            self._is_known = True
+        return self._at
+
+    def _stamps(self) -> Iterator[float]:
+        from collectors.formats import years
+
+        for item in self._files:
+            for opened in islice(open_found(item, self._limits), BESIDE_MEMBERS):
+                if isinstance(opened, Input) and is_text(opened.head, opened.source):
+                    at = years.stamped_at(opened.head, opened.at)
+                    yield from () if at is None else (at,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +249,9 @@ class LastFormat:
     maps_libraries: bool = False
 
 
-def read_input(input: Input, habit: LastFormat | None = None, seat: Seat | None = None) -> Iterator[Record]:
+def read_input(
+    input: Input, habit: LastFormat | None = None, seat: Seat | None = None, beside: Beside | None = None
+) -> Iterator[Record]:
     """Yield the records of one opened input; a reader that fails is named, and what it gave before stands."""
     habit = habit or LastFormat()
     owner = whose(input.source)
@@ -237,7 +272,7 @@ def read_input(input: Input, habit: LastFormat | None = None, seat: Seat | None 
                 return
             limit_memory(MAX_CHILD_BYTES + format.maps_bytes)
         nothing = True
-        for record in _read(format, input):
+        for record in _read(format, _dated(input, beside) if by_line else input):
             nothing = False
             yield _owned(record, owner, seat)
         if format is None and nothing:
@@ -255,6 +290,16 @@ def read_input(input: Input, habit: LastFormat | None = None, seat: Seat | None 
         yield unread(input.source, f"{name} failed: {type(error).__name__}: {str(error)[:500]}", "damaged")
     if ended := trouble(input):
         yield ended
+
+
+def _dated(input: Input, beside: Beside | None) -> Input:
+    """Return a text with the latest instant of its stamps without a year: by its own stamps, or by those read beside it."""
+    from collectors.formats import years
+
+    at = years.stamped_at(input.head, input.at)
+    if at is None and beside is not None:
+        at = beside.at()
+    return replace(input, latest_at=years.latest_at(at, input.at))
 
 
 def _read(format: Format | None, input: Input) -> Iterator[Record]:

@@ -30,6 +30,7 @@ class Input:
     ``local_rank`` is that of torchrun's folder, where no other folder shows a second node.
     ``trailing_number`` is what the file's name ends in, as every Flight Recorder dump's does.
     ``number`` is that beside the role in its path: its rank, unless its lines name others.
+    ``latest_at`` is the latest instant that its stamps without a year may be of, where other stamps show that.
     """
 
     source: str
@@ -41,6 +42,12 @@ class Input:
     trailing_number: int | None = None
     local_rank: int | None = None
     number: int | None = None
+    latest_at: float | None = None
+
+    @property
+    def dated_by(self) -> float | None:
+        """Return the latest instant of stamps without a year: without other stamps, the file's time."""
+        return self.at if self.latest_at is None else self.latest_at
 
 
 @dataclass(frozen=True, slots=True)

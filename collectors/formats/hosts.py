@@ -13,7 +13,7 @@ MOST_RANKS = 1_000_000
 _FILE = re.compile(
     r"(?:^|[/:\\])(?:hosts|hostfile|host_file|hostlist|nodefile|nodelist|nodes)(?:\.txt)?$", re.IGNORECASE
 )
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?")
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9])?")
 _LIST = re.compile(r"[A-Za-z0-9_.,\[\]-]+")
 _DELIMITER = re.compile(r"[\[\],]")
 # Open MPI's "node1 slots=8" and PBS's "node1:8" give the number of ranks on a node.
@@ -80,7 +80,7 @@ def placement(text: str, ranks_per_node: int | None = None, *, source: str = "")
             raise Damaged(f"line {number} of the hosts file is {entry[:80]!r}: one host or hostlist a line is read")
         times = ranks_per_node or int(found["slots"] or found["count"] or 1)
         for name in expand(found["hosts"]):
-            if not _NAME.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise Damaged(f"line {number} of the hosts file names {name[:80]!r}, which is no host name")
             nodes.extend([name] * times)
         if len(nodes) > MOST_RANKS:

@@ -37,6 +37,10 @@ _MARKED = re.compile(
     r"|[\w./-]{1,200}\.(?:md|mdx|rst|adoc|html|ya?ml|ipynb|txt):(?:\d{1,7}:)?"
 )
 """A heading or comment, a list, a change of source, a cell of a drawn table; a document's line that grep found."""
+_COMMENTED = re.compile(
+    r"\s{0,40}(?:- |export |set |ENV )?[A-Za-z_][\w.-]{0,80}(?::|\s?=)\s?[^#\n]{0,240}\s#{1,2} |.{0,240}\S {2,8}# (?=\S)"
+)
+"""A comment behind a setting or behind a line of a program."""
 _SENTENCE = re.compile(
     r"(?i)\b(?:(?<!did )you|your|i|if|when|whenever|should|would|often|sometimes|usually|e\.g|such as|like|means?|"
     r"fix(?:es|ed)?|work(?:s|ed)? around|handles?|avoids?|sees?|saw|says?|explains?|why|how|what does|asks?|alerts?|"
@@ -73,7 +77,11 @@ def is_quoted(text: str, at: int) -> bool:
     if not before.strip() or before.lstrip().startswith('File "'):
         return False
     behind = text[at : at + SENTENCE].rstrip()
-    if _MARKED.match(before + behind[:1]) or _is_sampled(before, behind):
+    if (
+        _MARKED.match(before + behind[:1])
+        or (" #" in before and _COMMENTED.match(before + behind[:1]))
+        or _is_sampled(before, behind)
+    ):
         return True
     if before.rstrip()[-1:] in "|│" and behind[-1:] in "|│" and not behind.lstrip().startswith("ERR!"):
         return True
@@ -132,12 +140,13 @@ class Quotes:
 
     def take(self, number: int, text: str, words: Iterable[str], *, stamped: bool) -> bool:
         """Whether a line quotes the words of trouble that it holds. ``stamped``: a logger wrote it."""
+        marked = "[" in text or "<|" in text
         if stamped:
             self.end()
-        elif _OPENS.match(text):
+        elif (marked or text.rstrip().endswith(":")) and _OPENS.match(text):
             self._until = number + REGION_LINES
         within = number <= self._until
-        if _CLOSES.search(text):
+        if marked and _CLOSES.search(text):
             self.end()
         places = [place for word in words if word not in OPENERS and (place := text.find(word)) >= 0]
         return within or (bool(places) and is_quoted(text, min(places)))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
-from collectors.formats import Input, wrapped_cells
-from collectors.formats.job_log import found_events, log_marks
+from collectors.formats import Input, own_gpus, wrapped_cells
+from collectors.formats.job_log import found_events, statements
 from collectors.formats.job_log.attempt_logs import AttemptLogs
 from collectors.formats.job_log.broken_steps import BrokenStep, is_broken
 from collectors.formats.job_log.families import daemons
@@ -24,13 +24,14 @@ from collectors.formats.markup import Margin, is_literal, unmarked
 from collectors.formats.nvidia_smi.nvidia_smi import SmiLines
 from collectors.formats.prose import accounts, test_runs, titles, watch_rules
 from collectors.formats.prose.advice import changed_lines
+from collectors.formats.prose.good_ends import lines_of_earlier_attempts
 from collectors.formats.prose.reports import reported
 from collectors.formats.stacks import stack_lines
 from collectors.formats.tables import cells_of
 from collectors.formats.text_concerns import (
-    ALL,
     ATTEMPT,
     BLANKED,
+    JOB,
     KERNEL,
     LOSS,
     NO_NUMBER,
@@ -46,6 +47,8 @@ from collectors.formats.text_examples import ExampleText
 from collectors.formats.text_lines import chunks, shown
 from collectors.records import KernelEvent, LogEvent, Record, StackDump, Unread
 
+NO_WORD = "\n"
+"""What no line holds."""
 SHOWS = (KernelEvent, LogEvent, StackDump)
 """Beside one of these a title and a person's words are read as words alone; steps show no error, as they may."""
 _JOB_SERVICES = (
@@ -76,10 +79,16 @@ def read(input: Input, *, of_machine: bool = False) -> Iterator[Record]:
     if shown:
         reports = () if of_others or of_machine else accounts.beside(input, titled)
         yield from (each for each in reports if each.source not in shown)
+        yield from reader.own_gpus.records(input.source)
         return
     yield from titled
     if not titled:
         yield from accounts.events(input)
+
+
+def _marker(line: bytes) -> tuple[str, ...]:
+    """Return the word by which a line may state an error, or none that it holds: it is read, for something goes on."""
+    return (statements.marker_of(shown(line)) or NO_WORD,)
 
 
 def _is_placed(record: Record) -> bool:
@@ -97,6 +106,7 @@ class _Reader:
         self.kernel = Parser(input)
         self.stacks = stack_lines.StackLines(input)
         self.smi = SmiLines(input)
+        self.own_gpus = own_gpus.OwnGpus()
         self.late = LateSteps(self._take_step)
         self.of_machine = of_machine
         self.concerns = Concerns()
@@ -105,7 +115,8 @@ class _Reader:
         self.at_line = 0
         self.broken = BrokenStep()
         self.example = ExampleText(input.head)
-        self.changed = changed_lines(input.head.decode(errors="replace"))
+        head = input.head.decode(errors="replace")
+        self.of_others = changed_lines(head) | lines_of_earlier_attempts(head)
         self.cells = cells_of(input.head.decode(errors="replace"))
         margin = Margin.of(input.head.decode(errors="replace"))
         self.margin = margin if margin.is_there else None
@@ -136,12 +147,16 @@ class _Reader:
         if wrapped_cells.CONTINUED in whole:
             lines = wrapped_cells.joined(lines)
             whole = b"\n".join(lines)
+        if own_gpus.WORD in whole:
+            self.own_gpus.take(shown(line) for line in lines if own_gpus.WORD in line)
         blanked = whole.translate(BLANKED).split(b"\n")
         known, open_ = self.concerns.of_template, self.wants_next()
         for at, template in enumerate(blanked):
             mask, words = known.get(template) or self.concerns.learn(template)
             if open_:
-                mask, words = ALL, log_marks.OF_STATEMENTS
+                mask |= JOB | (STACK if self.stacks.busy else 0) | (KERNEL if self.kernel.busy else 0)
+                words = words or _marker(lines[at])
+                self.late.flush()  # the steps below are read at once
             elif not mask or (mask == LOSS and not self.job.lost):
                 continue
             elif mask == SERVER and not self.job.found.of_streams and self.job.streams.last_line is None:
@@ -149,7 +164,8 @@ class _Reader:
             text = shown(lines[at]) if self.margin is None else self.margin.off(shown(lines[at]))
             below = lines[at + 1] if at + 1 < len(lines) else after
             if (
-                not words
+                not open_
+                and not words
                 and mask & STEP
                 and not mask & (KERNEL | STACK | ATTEMPT | STRAGGLER)
                 and not self.job.lost
@@ -174,7 +190,7 @@ class _Reader:
         self.at_line = number
         if self.broken.parts and not self.broken.goes_on(number, text):
             self._take_broken()
-        elif self.broken.parts or number in self.changed or kernel_lines.is_example(text):
+        elif self.broken.parts or number in self.of_others or kernel_lines.is_example(text):
             return
         literal = bool(mask & KERNEL) and is_literal(text)
         text = text if literal else reported(unmarked(text))
@@ -187,7 +203,7 @@ class _Reader:
             split = kernel_times.split(text)
             yielded = list(self.kernel.feed(number, text))
             self.kernel_events += len(yielded)
-            if split.form and not self.example.of_tests:
+            if split.form not in {"", kernel_times.ODD} and not self.example.of_tests:
                 yield from yielded
             else:
                 self.bare += [(number, event) for event in yielded]
@@ -200,6 +216,8 @@ class _Reader:
             return
         if mask & ATTEMPT and self.attempts.begin_after_failure(number, text, self.late.flush):
             self.job = self.attempts.newest
+        elif mask & ATTEMPT:
+            self.job.take_announcement(number, text, self.late.flush)
         if mask & STRAGGLER:
             self.job.take_stragglers([(number, text)])
         if mask & SERVER:

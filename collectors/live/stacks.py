@@ -29,8 +29,8 @@ from collectors.live import NothingToCollect, Request, Yielded, collector
 from collectors.live.sources.host import Host
 from collectors.live.sources.proc_stat import callable_by_number, stat_of
 from collectors.live.sources.ranks import TrainingProcess
-from collectors.live.sources.socket_waits import SocketLook
-from collectors.records import Frame, Record, StackDump, Unread, block
+from collectors.live.sources.socket_waits import MOST_THREADS, SocketLook
+from collectors.records import Frame, Record, SocketWait, StackDump, Thread, Unread, block
 
 RANK_EVERY_SECONDS = 60.0
 CHILD_EVERY_SECONDS = 600.0
@@ -208,13 +208,21 @@ class Stacks:
         return _Dump(target, at, b"", reason, "refused" if refused else "empty", ran.cpu_seconds)
 
     def _records(self, dump: _Dump, look: SocketLook, *, candidates: bool) -> Iterator[Record]:
-        """Yield the stacks of one dump, with what the main thread waits on."""
+        """Yield the stacks of one dump, with what the main thread waits on, and which others wait on sockets."""
+        target = dump.target
+
+        def waits(one: Thread, place: int) -> Thread:
+            sockets = tuple[SocketWait, ...]()
+            if one.main:
+                sockets = look.waits(target.owner, target.pid, candidates=candidates)
+            elif place < MOST_THREADS:
+                sockets = look.waits_of_thread(target.pid, one.os_thread_id)
+            return msgspec.structs.replace(one, sockets=sockets)
+
         for record in _records(dump, self._boot_id, self._host.apart):
-            if not isinstance(record, StackDump):
-                yield record
-            elif sockets := look.waits(dump.target.owner, dump.target.pid, candidates=candidates):
-                threads = (msgspec.structs.replace(one, sockets=sockets) if one.main else one for one in record.threads)
-                yield msgspec.structs.replace(record, threads=tuple(threads))
+            if isinstance(record, StackDump):
+                threads = tuple(waits(one, place) for place, one in enumerate(record.threads))
+                yield msgspec.structs.replace(record, threads=threads)
             else:
                 yield record
 

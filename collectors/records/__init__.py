@@ -24,7 +24,7 @@ from collectors.records.collectives import (
     Ring,
     Steps,
 )
-from collectors.records.events import ACCOUNT, OF_SERVICES, UNIT_STARTED, WHOLE_TEXT, KernelEvent, LogEvent
+from collectors.records.events import ACCOUNT, ENGINE_DIED, OF_SERVICES, UNIT_STARTED, WHOLE_TEXT, KernelEvent, LogEvent
 from collectors.records.flight_recorder import (
     FLIGHT_RECORDER_COLUMNS,
     PG_STATUS_COLUMNS,
@@ -90,6 +90,7 @@ __all__ = [
     "ARRAY_CODES",
     "COUNTED",
     "DIRECTORY",
+    "ENGINE_DIED",
     "FLIGHT_RECORDER_COLUMNS",
     "HASH_COLUMNS",
     "NOT_READ",

@@ -49,7 +49,7 @@ STEP_COLUMNS: dict[str, str] = {
     "tflops": "<f8",
     "skipped": "<i1",  # 1: the optimizer skipped it (fp16 overflow)
     # What was reported as NaN, which NaN above does not show: 1 the loss, 2 the gradient norm, 3 both;
-    # 8: the step was taken with that norm.
+    # 8: the step was taken with that norm; 16: the loss stands as null, JSON's form of NaN.
     "nan": "<i1",
 }
 """Columns of ``Steps.columns`` and their little-endian types; all have ``count`` values."""

@@ -26,7 +26,7 @@ class KernelEvent(Record, frozen=True, kw_only=True, tag="kernel_event"):
     seconds: Real | None = None  # how long it was stuck or blocked
     repeats: Integer = 1  # the same event, folded by the reader ("message repeated n times")
     yearless_at: Instant | None = (
-        None  # seconds since 1 January: syslog has no year; with `at`, it is assumed by the file's time
+        None  # seconds since 1 January: syslog has no year; with `at`, it is assumed by stamps beside it, or the file's time
     )
 
 
@@ -39,6 +39,7 @@ ACCOUNT = "account"
 WHOLE_TEXT = "whole_text"
 """The event that holds a text of which no rule uses a line, in its ``message``."""
 UNIT_STARTED = "unit_started"
+ENGINE_DIED = "engine_died"  # a server's front reports it of the process that computes
 """The event of a daemon that systemd started after its end."""
 
 

@@ -40,7 +40,8 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
 class SocketWait(msgspec.Struct, frozen=True, kw_only=True):
     """A socket that a thread waits on, and the hops from there.
 
-    ``call``: the system call that it is blocked in; empty: it is blocked elsewhere, and its process has this connection.
+    ``call``: the system call that it is blocked in; empty: it is blocked elsewhere, and its process has this connection. Without
+    hops no other end is known: it listens, or it is no main thread.
     """
 
     call: Name = ""

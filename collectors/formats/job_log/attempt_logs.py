@@ -42,8 +42,8 @@ class AttemptLogs:
         return True
 
     def goes_on(self, number: int) -> bool:
-        """Whether the job of any attempt goes on with its steps after a line without a stamp."""
-        return any(job.runs.goes_on("", number) for job in (*self._earlier, self.newest))
+        """Whether the job of any attempt goes on for long after a line without a stamp."""
+        return any(job.runs.goes_on("", number, is_own=False) for job in (*self._earlier, self.newest))
 
     def records(self, is_example: Callable[[Record], bool]) -> Iterator[Record]:
         """Yield what each attempt reported and the text does not have as an example, numbered where there are several."""

@@ -18,10 +18,20 @@ ENDS = frozenset(
 """What a launcher or the scheduler reports of an end."""
 
 OUTLIVED = frozenset(
-    {"network_error", "connection_closed", "nccl_error", "cuda_warned", "fabric_error", "fabric_warned", "nvml_error"}
-)
+    {
+        "network_error", "connection_closed", "nccl_error", "cuda_warned", "fabric_error", "fabric_warned", "nvml_error",
+        "disk_warned",
+    }
+)  # fmt: skip
 """What links recover from, or a run finds another way for: a job that goes on with its steps has outlived it."""
 
+STALLS = frozenset({"collective_behind", "collective_unfinished"})
+"""What a monitor reports of ranks that wait: once all of them go on for long, they have come."""
+
+_BANNER = re.compile(
+    r"^(?:\+ echo )?[=*#\s-]{3,80}(?:[Aa]ttempt|ATTEMPT|[Rr]estart|RESTART)\s{1,3}(?:#|no\.? )?(?:[2-9]|\d{2,4})\b"
+)
+"""What a job's own script prints before the next attempt."""
 _BY_LAUNCHER = (
     ("restart_count=", re.compile(r"Rendezvous complete for workers\. Result:.{0,20}restart_count=[1-9]")),
     ("restart_count=", re.compile(r"^\s{0,8}restart_count=[1-9]\d{0,5}\s*$")),
@@ -29,6 +39,9 @@ _BY_LAUNCHER = (
     ("Setting OMP_NUM_THREADS", re.compile(r"Setting OMP_NUM_THREADS environment variable for each process")),
     ("Attempting to start training worker group", re.compile(r"Attempting to start training worker group of size")),
     ("Restarting all workers", re.compile(r"Restarting all workers")),
+    # A job that Slurm requeued has this variable. In a list of variables it shows no beginning.
+    ("RESTART_COUNT=", re.compile(r"(?<!export )(?<!declare -x )\bSLURM_RESTART_COUNT=[1-9]\d{0,5}(?=\W{0,2}\s+\S)")),
+    *((word, _BANNER) for word in ("ttempt ", "ATTEMPT ", "estart ", "RESTART ")),
     (":main] cmd = ", re.compile(r"\[runner\.py:\d{1,5}:main\] cmd = ")),
     ("+ ", re.compile(r"^\++ (?:exec )?(?:torchrun|srun|mpirun|deepspeed|accelerate launch|python3? \S{1,200}\.py)\b")),
 )
@@ -39,8 +52,16 @@ _BY_PROGRAM = (
     # torch ends the text of each error of NCCL with ", NCCL version 2.28.9": nothing begins there.
     ("NCCL version ", re.compile(r"(?:^|\bNCCL INFO )NCCL version \d{1,3}\.\d{1,3}")),
 )
+_ANNOUNCED = re.compile(
+    r"\bSLURM_RESTART_COUNT=[1-9]|\b(?:[Rr]e-?(?:start|launch|spawn)(?:ing|ed)|[Rr]esum(?:ing|ed)) "
+    r"(?:[\w-]{1,24} ){0,4}(?:workers?|job|ranks?|process(?:es)?|training|run|checkpoint|step|epoch)\b"
+)
+"""What a program or its launcher says when it goes on after a failure; whether it did, only its further steps show."""
+_RESUMED = re.compile(r"\b[Rr]esum(?:ing|ed) (?:[\w-]{1,24} ){0,4}(?:checkpoint|step|epoch)\b")
+"""What a process says that has begun anew, in distinction to a launcher that is about to start one."""
+_OF_ANNOUNCEMENTS = ("RESTART_COUNT=", "estart", "elaunch", "espawn", "esuming ", "esumed ")
 WORDS = (
-    *(word for word, _ in _BY_LAUNCHER if word != "+ "), *(word for word, _ in _BY_PROGRAM),
+    *(word for word, _ in _BY_LAUNCHER if word != "+ "), *(word for word, _ in _BY_PROGRAM), *_OF_ANNOUNCEMENTS,
     "+ torchrun", "+ srun", "+ mpirun", "+ deepspeed", "+ accelerate", "+ python", "+ exec",
 )  # fmt: skip
 """A line with none of these begins no attempt."""
@@ -54,3 +75,13 @@ def by_launcher(text: str) -> bool:
 def by_program(text: str) -> bool:
     """Whether a program says that it begins: while a job starts up, some of its processes may have failed already."""
     return any(word in text and pattern.search(text) for word, pattern in _BY_PROGRAM)
+
+
+def is_announced(text: str) -> bool:
+    """Whether a line says that the job goes on after a failure."""
+    return any(word in text for word in _OF_ANNOUNCEMENTS) and _ANNOUNCED.search(text) is not None
+
+
+def is_resumed(text: str) -> bool:
+    """Whether a line says that its process has begun where an earlier one had come to."""
+    return "esum" in text and _RESUMED.search(text) is not None

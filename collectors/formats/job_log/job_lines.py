@@ -12,10 +12,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
+from collectors.formats.job_log import speakers
 from collectors.formats.quotations import is_row
 from collectors.formats.text_lines import iso_seconds, utc_seconds
 
@@ -50,10 +53,12 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
         re.compile(  # Determined: the container, and the rank where one is known
             r"\[(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)\] [0-9a-f]{8} (?:\[rank=(?P<rank>\d{1,7})\] )?\|\| "
         ),
+        re.compile(_STAMPED + r" TP(?P<rank>\d{1,5})\]\s"),  # SGLang: with no other coordinate it is the rank
         re.compile(_STAMPED + _PARALLEL + r"\]\s"),  # SGLang: coordinates, no rank of the job
         re.compile(_STAMPED + r"\]\s(?=\(\w|\[rank\d|\[PG |\[\d{3,9}\] |[\w.<>-]{1,253}:\d{1,9}:\d{1,9} \[)"),
         re.compile(r"\[\d{3,9}\]\s(?=\[(?:rank\d|PG |Rank \d|[EWIF]\d{3}))"),  # whose number it is, no line says
         re.compile(r"\[(?P<node>[A-Za-z][\w.-]{0,62}):(?P<pid>\d{2,9})\]\s"),  # Open MPI
+        re.compile(r"\[(?P<node>[A-Za-z][\w.-]{0,62}):local(?:_?rank)?[ _=:]?(?P<local>\d{1,4})\]:?\s"),
     ),
     "(": (
         re.compile(
@@ -84,7 +89,7 @@ _SYSLOG = re.compile(
     r"(?P<stamp>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?) (?P<node>[\w.-]{1,253}) "
     r"(?P<program>[\w./@-]{1,64})(?:\[(?P<pid>\d{1,10})\])?: ?"
 )
-_SRUN = re.compile(r"\s{0,7}(\d{1,7}): ?")
+_SRUN = re.compile(r"\s{0,7}(\d{1,7}):(?!\d\d(?!\d)) ?")  # not a clock's hour
 _FENCE = ("```", "~~~")
 
 _FIELD = re.compile(  # a field of JSON that was printed over several lines, as torchelastic's error file is
@@ -93,6 +98,8 @@ _FIELD = re.compile(  # a field of JSON that was printed over several lines, as 
 )
 _STAMPS_ALONE = (_CONTAINER, _GO_LOG, _CAPNSLOG)
 _MESSAGES = ("log", "message", "msg", "MESSAGE")
+_HOSTS = ("host", "hostname", "node", "node_name")
+_HOST = re.compile(r"(?!localhost$|127\.|0\.0\.)[A-Za-z0-9][\w.-]{0,252}")
 _STAMPS = ("time", "ts", "timestamp", "asctime", "@timestamp")
 _TALKING = frozenset({"info", "debug", "trace", "notice"})
 
@@ -102,7 +109,7 @@ _ISO = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[ T_](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|UTC|[+-]\d\d:?\d\d)?(?![\d:])"
 )
 _US = re.compile(r"\b(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)")
-_STAMP_WITHIN = 80  # characters: a time deeper in the line is what the line talks about, not when it was written
+STAMP_WITHIN = 80  # characters: a time deeper in the line is what the line talks about, not when it was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +140,16 @@ class Line:
         return stamped if stamped is not None else written_at(self.text, self.seen_at)
 
 
-def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | None = None) -> Line:
-    """Take the prefixes off one line. ``numbered``: srun labelled the file. ``seen_at`` gives glog stamps their year."""
+class Numbers(Enum):
+    """What the numbers are with which nearly all lines of a log begin."""
+
+    NONE = ""
+    TASKS = "tasks"  # srun's label
+    LINES = "lines"  # of a file, a list
+
+
+def peel(number: int, text: str, *, numbered: Numbers = Numbers.NONE, seen_at: float | None = None) -> Line:
+    """Take the prefixes off one line, its number too. ``seen_at`` gives glog stamps their year."""
     rest = text[:MAX_LINE_CHARACTERS].rstrip("\r\n")
     found: dict[str, str] = {}
     if rest.startswith("{") and (message := message_of(rest)) is not None:
@@ -146,9 +161,11 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
     if "\x1b" in rest:
         rest = _ANSI.sub("", rest)
     stream: list[str] = []
-    if numbered and (label := _SRUN.match(rest)):
-        found["task"], rest = label[1], rest[label.end() :]
-        stream.append(f"task {label[1]}")
+    if numbered is not Numbers.NONE and (label := _SRUN.match(rest)):
+        rest = rest[label.end() :]
+        if numbered is Numbers.TASKS:
+            found["task"] = label[1]
+            stream.append(f"task {label[1]}")
     for _ in range(MAX_PREFIXES):
         match = _layer(rest)
         if match is None:
@@ -157,6 +174,13 @@ def peel(number: int, text: str, *, numbered: bool = False, seen_at: float | Non
         if match.re not in _STAMPS_ALONE:  # a stamp differs from line to line; the layer without it is the process's
             stream.append(match[0].replace(found.get("stamp", "\n"), "").strip())
         rest = rest[match.end() :]
+    own = "rank" not in found or any(
+        "<std" in part for part in stream
+    )  # mpirun's label gives way to what the program says
+    if own and rest.find(speakers.MARK, 0, speakers.WITHIN) >= 0 and (speaker := speakers.spoken(rest)):
+        rest = speaker[0]
+        found.update(speaker[1])
+        stream.append(speaker[2])
     if '": "' in rest[:80] and (said := _FIELD.match(rest)):
         rest = said["said"].partition("\\n")[0]
     name = " ".join(part for part in stream if part not in {"", "[]"})
@@ -180,17 +204,26 @@ def message_of(row: str) -> tuple[dict[str, str], str] | None:
         if inner is None:
             break
         entry = inner
-    if not isinstance(entry, dict) or str(entry.get("level", "")).lower() in _TALKING or is_row(entry):
+    if not isinstance(entry, dict) or is_row(entry):
         return None
+    if str(entry.get("level", "")).lower() in _TALKING:
+        return (speaker, row) if (speaker := _speaker_of(entry)) else None
     message = next((entry[key] for key in _MESSAGES if isinstance(entry.get(key), str)), None)
     if not message:
         return None
     stamp = next((entry[key] for key in _STAMPS if isinstance(entry.get(key), str)), None)
     found = {"stamp": stamp} if stamp else {}
-    rank = entry.get("rank")
-    if isinstance(rank, int) and 0 <= rank < 10_000_000:
-        found["rank"] = str(rank)
-    return found, str(message).rstrip("\r\n")
+    return {**found, **_speaker_of(entry)}, str(message).rstrip("\r\n")
+
+
+def _speaker_of(entry: dict[str, Any]) -> dict[str, str]:
+    """Return the rank that an object names, and its host: without a rank a host is what the line talks about."""
+    rank = entry.get("rank", entry.get("global_rank"))
+    if not isinstance(rank, int) or not 0 <= rank < 10_000_000:
+        return {}
+    named = (entry[key] for key in _HOSTS if isinstance(entry.get(key), str))
+    node = next((name for name in named if _HOST.fullmatch(name)), None)
+    return {"rank": str(rank)} | ({"node": node} if node else {})
 
 
 def _nested(entry: dict[str, Any]) -> dict[str, Any] | None:
@@ -218,16 +251,21 @@ def _layer(text: str) -> re.Match[str] | None:
     return _SYSLOG.match(text) if text[3:4] == " " and text[9:10] == ":" else None
 
 
-def is_numbered(head: str) -> bool:
-    """Whether srun labelled the lines: nearly all begin with a number and a colon, as no logger's do.
+def numbers_of(head: str) -> Numbers:
+    """Return what the numbers are with which nearly all lines begin; a clock's hours are none.
 
-    Of a thread, the lines in its blocks of code count.
+    srun labels the lines of a fixed set of tasks, each of which prints several. Numbers that only ascend are of lines, unless
+    they are 0, 1, 2 …: each task may have printed one. Of a thread, the lines in its blocks of code count.
     """
     lines = head.splitlines()[:400]
     if any(line.startswith(_FENCE) for line in lines):
         lines = [line for inside, line in _by_blocks(lines) if inside]
     shown = [line for line in lines if line.strip()]
-    return len(shown) > 0 and sum(1 for line in shown if _SRUN.match(line)) >= SRUN_SHARE * len(shown)
+    numbers = [int(label[1]) for line in shown if (label := _SRUN.match(line))]
+    if not numbers or len(numbers) < SRUN_SHARE * len(shown):
+        return Numbers.NONE
+    ascend = len(numbers) > 1 and all(before < after for before, after in pairwise(numbers))
+    return Numbers.LINES if ascend and numbers != list(range(len(numbers))) else Numbers.TASKS
 
 
 def _by_blocks(lines: list[str]) -> Iterator[tuple[bool, str]]:
@@ -242,7 +280,8 @@ def _by_blocks(lines: list[str]) -> Iterator[tuple[bool, str]]:
 
 def written_at(text: str, seen_at: float | None) -> float | None:
     """The instant that the line's own stamp gives, as UTC seconds; None where it has none."""
-    return instant(text[:_STAMP_WITHIN]) or _glog(text, seen_at)
+    head = text[:STAMP_WITHIN]
+    return (instant(head) or _glog(text, seen_at)) if ":" in head else None
 
 
 def instant(text: str) -> float | None:

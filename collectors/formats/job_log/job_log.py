@@ -7,17 +7,17 @@ are folded: an error that a loop prints is one event. Files and the logs that an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
 import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.job_log import found_events, log_marks, requests, rl_steps
+from collectors.formats.job_log import attempts, found_events, log_marks, requests, rl_steps
 from collectors.formats.job_log.escaped import lines_of
 from collectors.formats.job_log.found_events import FoundEvents, without_mere_readiness
-from collectors.formats.job_log.job_lines import is_numbered, peel
+from collectors.formats.job_log.job_lines import numbers_of, peel
 from collectors.formats.job_log.local_ranks import LocalRanks
 from collectors.formats.job_log.loss_column import LossColumn, has_number
 from collectors.formats.job_log.lost_losses import LostLosses
@@ -107,7 +107,7 @@ class JobLog:
     def __init__(self, input: Input, steps: StepSeries) -> None:
         self.input = input
         self.steps = steps
-        self.numbered = is_numbered(input.head.decode(errors="replace"))
+        self.numbered = numbers_of(input.head.decode(errors="replace"))
         self.streams = Streams(self._add)
         self.open = self.streams.open
         self.found = FoundEvents()
@@ -122,18 +122,19 @@ class JobLog:
         self.phases = rl_steps.Phases()
         self.stragglers = Stragglers()
         self.requests = requests.Requests()
+        self.announced = 0  # the newest line that says that the job goes on after a failure
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.OF_STATEMENTS, before: str = "") -> None:
         """Read one line; ``before``: what a bar wrote on it and wiped off. Without ``words`` it came before what is open."""
         self.last_number = number
         trouble = bool(words) and _has(text, words)
         if "Timer " in text or "▶ " in text:
-            self.phases.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
+            self.phases.take(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
         begins, reports = trouble or _has(text, log_marks.NO_NUMBER), may_report(text)
         lost = bool(self.lost) and ("loss" in text or "Loss" in text)
         if not begins and not reports and not self.open and not lost:
             return
-        line = self.streams.continued(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
+        line = self.streams.continued(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
         step = (read_step(line, before) or read_block(line, self.step_blocks)) if reports else None
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
@@ -148,13 +149,24 @@ class JobLog:
             self.lost_losses.end(line.stream)
         if words if line.stream in self.open else begins:
             for each in lines_of(line.text) if trouble else (line.text,):
-                self.streams.take(replace(line, text=each), words if trouble else ())
+                own = line if each is line.text else replace(line, text=each)
+                self.streams.take(own, words if trouble else ())
+
+    def take_announcement(self, number: int, text: str, flush: Callable[[], None]) -> None:
+        """Read a line that may say that the job goes on after what has failed. ``flush`` reads the steps that wait."""
+        if not attempts.is_announced(text) or not self.failed:
+            return
+        self.announced = number
+        if attempts.is_resumed(text):
+            flush()
+            if self.runs.are_older_than(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by)):
+                self.found.resumed = number
 
     def take_stragglers(self, numbered: list[tuple[int, str]]) -> None:
         """Read the lines that report stragglers."""
         for number, text in numbered:
             if names_stragglers(text):
-                self.stragglers.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
+                self.stragglers.take(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
 
     def take_answers(self, numbered: list[tuple[int, str]]) -> None:
         """Read the lines with which a server answers, begins or ends, once something may have failed in it."""
@@ -162,7 +174,7 @@ class JobLog:
             return
         for number, text in numbered:
             if requests.may_hold(text):
-                self.requests.take(peel(number, text, numbered=self.numbered, seen_at=self.input.at))
+                self.requests.take(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
 
     def events(self) -> list[LogEvent]:
         """Close what is open, give each stream its rank, and return the events by their lines."""
@@ -200,8 +212,13 @@ class JobLog:
         return self.found.failed
 
     def ended_before(self) -> int:
-        """Return the line of the newest end after which the job's steps went on: it was started again; 0 for none."""
-        return self.found.ended_before(self.runs)
+        """Return the line of the newest end after which the job's steps went on: it was started again; 0 for none.
+
+        Where a line says that the job goes on, what failed before it was the end, if steps follow for long. A process that says
+        later than the newest step that it resumes has begun already: it may fail before its first step.
+        """
+        again = self.announced if self.announced and self.runs.lasts(self.announced) else 0
+        return max(again, self.found.resumed, self.found.ended_before(self.runs, self.ranks.own_rank))
 
     def rank_of(self, place: Place) -> int | None:
         """Return the rank of lines that name none: srun's task, unless srun started torchrun, or the file's or local rank."""
@@ -213,7 +230,7 @@ class JobLog:
         for each in found:
             if each.event == "nan":
                 self.lost_losses.take(name, msgspec.structs.replace(each, step=self.step))
-            elif self.found.add(name, each) and each.event == "torchrun_failure":
+            elif self.found.add(name, each, self.runs) and each.event == "torchrun_failure":
                 self.ranks.compare(each.rank, each.local_rank)
 
     def _placed(self, found: LogEvent) -> LogEvent:

@@ -101,7 +101,14 @@ def _plain(name: str, **fields: Any) -> Build:
 
 _LINES: tuple[tuple[str, re.Pattern[str], Build], ...] = (
     ("srun: error", re.compile(r"srun: error: ([\w.\[\],-]+): tasks? ([\d,-]+): (.{3,120})"), _srun_task),
-    ("CANCELLED AT", re.compile(r"\*\*\* (JOB|STEP) \S+ (?:ON (\S+) )?CANCELLED AT \S+ ?(?:DUE TO (.+?))? ?\*\*\*"), _cancelled),
+    ("CANCELLED ", re.compile(r"\*\*\* (JOB|STEP) \S+ (?:ON (\S+) )?CANCELLED (?:AT \S+ ?)?(?:DUE (?:TO|to) (.+?))? ?\*\*\*"),
+     _cancelled),
+    ("srun: sending Ctrl-C to ", re.compile(r"^srun: sending Ctrl-C to (?:StepId=|job )"), _plain("terminated", signal=2)),
+    ("srun: forcing job term", re.compile(r"^srun: forcing job termination"), _plain("terminated")),
+    ("abort is already in progress", re.compile(r"abort is already in progress\.{3}hit ctrl-c again"),
+     _plain("terminated", signal=2)),
+    ("Detected KeyboardInterrupt, att", re.compile(r"^Detected KeyboardInterrupt, attempting graceful shutdown"),
+     _plain("traceback", exception="KeyboardInterrupt")),
     ("kill event", re.compile(r"Detected \d+ oom[-_]kill event"), _plain("oom_kill", signal=9)),
     ("OOMKilled", re.compile(r"\bOOMKilled\b"), _plain("oom_kill", signal=9)),
     ("reempt", re.compile(r"(?i)\b(?:job|pod|node|instance|\w*vm) (?:\S+ )?(?:was|is being|has been|will be) preempted"),
@@ -243,14 +250,14 @@ class Launcher:
 
     def _mpirun(self, line: Line) -> list[LogEvent] | None:
         text = line.text
-        if _MPICH_BAD.match(text):
+        if text[:1] == "=" and _MPICH_BAD.match(text):
             self._mpi, self._mpi_line = {"rank": None}, line
             return []
-        if found := _MPICH_RANK.match(text):
+        if text[:1] == "=" and (found := _MPICH_RANK.match(text)):
             self._mpi = {"rank": int(found[1]) if found[1] else None, "pid": int(found[2]), "node": host_of(found[3])}
             self._mpi_line = line
             return []
-        if found := _PRRTE_NAME.match(text):
+        if "Process name" in text and (found := _PRRTE_NAME.match(text)):
             self._mpi, self._mpi_line = {"rank": int(found[1])}, line
             if found[2] is None:
                 return []

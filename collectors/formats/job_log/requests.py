@@ -1,7 +1,8 @@
 """A server that serves on: what it logged of one request did not bring it down.
 
 A handler of requests raises, the server answers that request with an error, and goes on with the others. What ends a server is
-followed by no further answers, or by its shutdown; a server that is started again begins a life of its own.
+followed by no further answers, or by the death of its engine; a server that is started again begins a life of its own. A plain
+shutdown after further answers was asked for.
 Formats: uvicorn's and gunicorn's access lines, vLLM 0.4 to 0.16, SGLang 0.3 to 0.5.
 """
 
@@ -16,7 +17,8 @@ from collectors.formats.job_log.job_lines import Line, peel
 from collectors.formats.job_log.tracebacks import HEADER, Assembler
 from collectors.records import LogEvent
 
-MANY = 4  # so many answers after an exception: a shutdown later is another story
+MANY = 4  # so many answers after an exception: a failure later is another story
+BESIDE_LINES = 2  # uvicorn writes that it answered 500 right before the exception, others right below it
 MAX_LIVES = 64  # of one stream
 MAX_STREAMS = 1000
 WORDS = (
@@ -29,9 +31,9 @@ _ANSWERED = re.compile(
     r"|\bAvg (?:prompt|generation) throughput: (?!0\.0 )\d|gen throughput \(token/s\): (?!0\.00?,)\d"
 )
 _BEGINS = re.compile(r"Started server process|Starting vLLM API server|\bserver_args=")
-_ENDS = re.compile(
-    r"Shutting down\s*$|Finished server process|Received sigquit|EngineDeadError|died unexpectedly, shutting down"
-)
+_STOPS = re.compile(r"Shutting down\s*$|Finished server process")
+_DIES = re.compile(r"Received sigquit|EngineDeadError|died unexpectedly, shutting down")
+_FAILED = re.compile(r'" 500\b')
 _HANDLER = re.compile(
     r"(?:^|/)(?:uvicorn|starlette|fastapi|aiohttp/web\w*|tornado|flask|werkzeug|gunicorn|hypercorn|sanic|litestar|ray/serve|"
     r"grpc/(?:_server|aio)|entrypoints|serving_\w{1,40}|api_server|http_server|tokenizer_manager)(?:/|\.py$)"
@@ -63,6 +65,7 @@ class _Life:
     begins: int
     answers: deque[int] = field(default_factory=lambda: deque(maxlen=MANY))
     ended: bool = False
+    died: bool = False
 
 
 class Requests:
@@ -73,23 +76,23 @@ class Requests:
 
     def take(self, line: Line) -> None:
         """Take a line that may be of a server."""
-        begins, ends = _BEGINS.search(line.text), _ENDS.search(line.text)
-        if not begins and not ends and not _ANSWERED.search(line.text):
+        begins, stops, dies = (each.search(line.text) for each in (_BEGINS, _STOPS, _DIES))
+        if not begins and not stops and not dies and not _ANSWERED.search(line.text):
             return
         if line.stream not in self._lives and len(self._lives) >= MAX_STREAMS:
             return
         lives = self._lives.setdefault(line.stream, deque([_Life(0)], maxlen=MAX_LIVES))
         if begins:
             lives.append(_Life(line.number))
-        elif ends:
-            lives[-1].ended = True
+        elif stops or dies:
+            lives[-1].ended, lives[-1].died = True, lives[-1].died or dies is not None
         elif lives[-1].ended:
             lives.append(_Life(line.number))  # its start was not seen
         else:
             lives[-1].answers.append(line.number)
 
     def go_on(self, stream: str, since: int, *, ended: bool = False) -> bool:
-        """Whether the server of a stream answered further requests below a line, and did not end soon after it.
+        """Whether the server of a stream answered further requests below a line, and its engine did not die soon after it.
 
         ``ended``: its end was reported in words that are no server's own.
         """
@@ -97,7 +100,7 @@ class Requests:
         if not of_then:
             return False
         after = sum(number > since for number in of_then[-1].answers)
-        return after >= (MANY if ended or of_then[-1].ended else 1)
+        return after >= (MANY if ended or of_then[-1].died else 1)
 
 
 def is_of_request(event: LogEvent) -> bool:
@@ -108,7 +111,15 @@ def is_of_request(event: LogEvent) -> bool:
 
 def without_requests(texts: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a server's log that are not of a request that failed while the server served on."""
+    of_requests = lines_of_requests(texts)
+    yield from (text for number, text in enumerate(texts, 1) if number not in of_requests)
+
+
+def lines_of_requests(texts: Sequence[str]) -> set[int]:
+    """Return the numbers of the lines that are of requests that failed, or whose client left, while the server served on."""
     requests, assembler = Requests(), Assembler()
+    found: set[int] = set()
+    failed_at: set[int] = set()
     lines = [peel(number, text) for number, text in enumerate(texts, 1)]
     for line in lines:
         requests.take(line)
@@ -118,6 +129,10 @@ def without_requests(texts: Sequence[str]) -> Iterator[str]:
         else:
             assembler.close()
         failed = assembler.busy or _LOGGED_BY_HANDLER.search(line.text) is not None
-        passed = failed and requests.go_on(line.stream, line.number)
-        if not passed and not _OF_CLIENT.search(line.text):
-            yield line.text
+        if failed and requests.go_on(line.stream, line.number):
+            failed_at.add(line.number)
+        elif _OF_CLIENT.search(line.text):
+            found.add(line.number)
+    near = {number + by for number in failed_at for by in range(-BESIDE_LINES, BESIDE_LINES + 1)}
+    answered = {line.number for line in lines if line.number in near and _FAILED.search(line.text)}
+    return found | failed_at | answered

@@ -25,7 +25,7 @@ MAX_INSTANT = 1e11  # UTC seconds; a later one is in milliseconds, or none
 
 @dataclass(slots=True)
 class Step:
-    """What one line reports of one step; NaN: nothing. ``nan``: 1 the loss is NaN, 2 the gradient norm, 3 both, 8 APPLIED."""
+    """What one line reports of one step; NaN: nothing. ``nan``: 1 the loss is NaN, 2 the norm, 3 both, 8 APPLIED, 16 NULL."""
 
     layout: str
     step: int  # NO_NUMBER where the line gives none
@@ -38,6 +38,7 @@ class Step:
     skipped: int = 0
     nan: int = 0
     rank: int | None = None  # that the line itself names
+    null: bool = False  # its JSON gives the loss as null
 
     @property
     def loss_is_none(self) -> bool:
@@ -49,6 +50,7 @@ _NUMBER = r"(?:np\.\w+\()?([-+]?(?:[\d.][\d,.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Inf
 _MEGATRON = re.compile(r"\biteration\s+(\d{1,18})\s*/\s*\d+ \|")
 _WRAPPED = re.compile(r"\s{0,16}[a-z][\w ()/.-]{1,48}: {1,4}\S{1,24}\s{0,4}(?:\||$)")
 APPLIED = 8  # in ``nan``: the norm is NaN, and the step was taken at a loss scale of 1, which no overflow lowers
+NULL = 16  # in ``nan``: the loss is null, as writers of JSON put NaN
 _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)")
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
@@ -61,8 +63,15 @@ _KERAS = re.compile(  # its bar, drawn or not; the count begins again with every
     r"\b\d{1,12}/\d{1,12} (?:\[[=>. ]{3,120}\] |[^\w\s/]{3,240} )?(?:- )?(?:ETA: )?[\d:]{1,9}[mu]?s?"
     r"(?: \d{1,9}[mu]?s/(?:step|sample|epoch))?(?: - [a-z]\w{0,40}: [\d.eE+-]{1,24}){0,8}? - loss: " + _NUMBER
 )
+_EXAMPLES = re.compile(  # of PyTorch and Horovod: samples of the epoch, not a step's number
+    r"\bTrain Epoch: \d{1,9} \[\d{1,12}/\d{1,12}(?: \( {0,2}\d{1,3}%\))?\]\s{1,8}Loss: " + _NUMBER
+)
 _WHOLE_NUMBER = re.compile(_NUMBER + r"$")
-_PLAIN = re.compile(r"\b(?:global[_ ]?)?(?:steps?|iter|iteration)\b\]?[ :=]*\[?(\d{1,18}+)(?!\d|\.\d|%)", re.IGNORECASE)
+_PLAIN = re.compile(
+    r"\b(?:(?:global[_ ]?)?(?:steps?|iter|iteration|it)|(?P<again>(?:mini[- ]?)?batch))\b\]?[ :=]*\[?"
+    r"(?P<number>\d{1,18}+)(?!\d|\.\d|%)",
+    re.IGNORECASE,
+)  # batches are counted again with every epoch
 _PLAIN_FIELD = re.compile(
     r"(?:\b(val\w*|eval\w*|test)[/_ ])?\b(?:(?:train(?:ing)?|total)[/_ ])?"
     r"(loss|grad(?:ient)?[_ ]?norm|(?:(?:step|iter)[_ ])?time|dt)\b"
@@ -75,14 +84,28 @@ _DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
-WORDS = ("step", "iter", "Step", "Iter", "'loss'", "Epoch [", "Epoch(t", "ETA: ", "s - loss: ")
+WORDS = (
+    "step",
+    "iter",
+    "Step",
+    "Iter",
+    "'loss'",
+    "Epoch [",
+    "Epoch(t",
+    "ETA: ",
+    "s - loss: ",
+    " it ",
+    "atch ",
+    "Train Epoch: ",
+)
 
 
 def may_report(text: str) -> bool:
     """Whether a line can report a step, quickly: nearly all lines of a log cannot."""
     return (  # WORDS, unrolled
         "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
-        or "Epoch [" in text or "Epoch(t" in text or "ETA: " in text or "s - loss: " in text
+        or "Epoch [" in text or "Epoch(t" in text or "ETA: " in text or "s - loss: " in text or "Train Epoch: " in text
+        or ("loss" in text and ("it " in text or "atch " in text))
     )  # fmt: skip
 
 
@@ -91,11 +114,16 @@ def read_step(line: Line, before: str = "") -> Step | None:
     text = line.text
     if not may_report(text):
         return None
-    for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _keras, _post_training, _plain):
+    for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _keras, _post_training, _examples, _plain):
         if (found := read(text)) is not None:
             return _dated(found, line)
     found = _transformers(text, before)
     return None if found is None else _dated(found, line)
+
+
+def _examples(text: str) -> Step | None:
+    found = _EXAMPLES.search(text) if "Train Epoch: " in text else None
+    return None if found is None else _step("plain", NO_NUMBER, {"loss": _number(found[1])})
 
 
 def _post_training(text: str) -> Step | None:
@@ -258,7 +286,8 @@ def _plain(text: str) -> Step | None:
             values.setdefault("gradient_norm", _number(value))
         elif unit or unit_after:
             values.setdefault("seconds", _number(value) / (1000 if "ms" in (unit + unit_after).lower() else 1))
-    return _step("plain", found[1], values) if "loss" in values else None
+    number = NO_NUMBER if found["again"] else found["number"]
+    return _step("plain", number, values) if "loss" in values else None
 
 
 def _of_part(text: str, loss: re.Match[str]) -> bool:
@@ -311,11 +340,12 @@ def _json(text: str) -> Step | None:
     if any(str(given.get(name)).lower().startswith(_EVALUATION) for name in _ROW_KINDS):
         return None
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
-    if not values:
+    null = "loss" not in values and any(given.get(name, "") is None for name in _JSON_NAMES["loss"])
+    if not values and not (null and not any(word in name for name in given for word in _EVALUATION)):
         return None  # it mentions a step and reports nothing of it
     step = _step("jsonl", number, values, skipped=given.get("skipped") is True)
     rank = given.get("rank")
-    step.at = _instant(given)
+    step.at, step.null = _instant(given), null
     step.rank = rank if type(rank) is int and 0 <= rank < 1 << 30 else None
     return step
 

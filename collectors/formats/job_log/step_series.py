@@ -49,6 +49,8 @@ class StepSeries:
         number = step.step
         if number < 0:  # without a number each is a step of its own
             number = min(next(reversed(steps), 0), 0) - 1
+        if step.null and number in steps:
+            return  # a further row of that step, with other values
         self.count += steps.pop(number, None) is None
         steps[number] = step
         if len(steps) > self.most_of_series or self.count > MAX_STEPS:

@@ -56,8 +56,13 @@ class Streams:
         self.quotes_texts = False  # texts of a model were seen: a step ends one
 
     def continued(self, line: Line) -> Line:
-        """Give a line without a prefix to the traceback that is being printed after a logger's stamp."""
+        """Give a line without a prefix to the traceback that is being printed after a logger's stamp.
+
+        Where the second line has the prefix too, the others without it are another process's.
+        """
         if line.stream or self._stamped is None:
+            if line.stream == self._stamped:
+                self._stamped = None
             return line
         if self._stamped not in self.open:
             self._stamped = None
@@ -107,7 +112,9 @@ class Streams:
             return
         if found := re.match(r"-- Process (\d{1,6}) terminated with the following", line.text):
             stream.spawned = int(found[1])
-        if stream.assembler.feed(line.number, line.text, line.at if HEADER in line.text else None):
+        # Where the header was cut off, only a stamp before the line is of when it was written: a message may hold another.
+        at = line.at if HEADER in line.text or (line.stamp and not stream.assembler.busy) else None
+        if stream.assembler.feed(line.number, line.text, at):
             stream.head = stream.head or line
             self._finished(line.stream, stream)
             return

@@ -10,7 +10,7 @@ from signal import SIGTERM
 import msgspec
 
 from collectors.formats.job_log import log_marks, statements
-from collectors.formats.job_log.families import network, ray, schedulers, slurm
+from collectors.formats.job_log.families import network, ray, schedulers, serving, slurm
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.shapes import event, events
 from collectors.formats.job_log.tracebacks import Traceback, last_line
@@ -45,7 +45,7 @@ _CLIENTS = (  # libraries that ask services and stores which are no part of a jo
 _DAMAGED = "damaged_file"  # a decoder fails within itself first
 _RANK = re.compile(r"Rank (\d{1,7}): ")  # Megatron's checks; in brackets it may be the rank inside a group
 _REPEATED = re.compile(r" \[repeated \d{1,6}x across cluster\].{0,80}")  # Ray
-QUOTED = (*network.SHAPES, *ray.SHAPES, *schedulers.SHAPES, *slurm.SHAPES)
+QUOTED = (*network.SHAPES, *ray.SHAPES, *schedulers.SHAPES, *serving.ENGINE, *slurm.SHAPES)
 
 
 def event_of(traceback: Traceback, head: Line, spawned: int | None) -> LogEvent:
@@ -92,7 +92,7 @@ def _code_of(said: str, then_said: Sequence[str], files: Sequence[str]) -> str |
 
     ``files``: of its frames. They, or an exception's full name, show which library asked, and so what the other end is.
     """
-    codes = [statements.code_of(each) for each in (said, *then_said)]
+    codes = [statements.code_of(each) if len(each) > len(": ") else None for each in (said, *then_said)]
     if named := next((code for code in codes if code and code.startswith((*OF_SERVICES, _DAMAGED))), None):
         return named
     if any("/torch/distributed/" in file for file in files):
@@ -103,6 +103,8 @@ def _code_of(said: str, then_said: Sequence[str], files: Sequence[str]) -> str |
 
 def quoted_in(traceback: LogEvent, head: Line) -> Iterator[LogEvent]:
     """What an exception quotes of a library: NCCL's last warning stands below torch's words, Ray's reason in its message."""
+    if traceback.exception is None and traceback.message is None:
+        return  # it was cut before it said what it was
     whole = f"{traceback.exception}: {traceback.message or ''}"
     for text in whole.splitlines():
         for found in events(QUOTED, replace(head, text=text)):

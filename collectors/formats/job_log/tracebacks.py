@@ -69,6 +69,10 @@ _CUT_NAMES = re.compile(r"[\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Empty|Ti
 _BUILTIN = frozenset(
     name for name, each in vars(builtins).items() if isinstance(each, type) and issubclass(each, BaseException)
 )
+_KNOWN_NAMES = (*_BUILTIN, *(
+    f"torch.{name}" for name in ("AcceleratorError", "OutOfMemoryError", "cuda.OutOfMemoryError", "distributed.DistBackendError",
+                                 "distributed.DistNetworkError", "distributed.DistStoreError")
+))  # fmt: skip
 _RICH_FRAME = re.compile(r"[│|]\s+(\S{1,500}):(\d{1,9}) in (.{1,120}?)\s*[│|]?$")
 _RICH_RULES = ("╭", "╰", "│", "┏", "┗")
 _NOTEBOOK = re.compile(r"\s{0,4}([A-Z]\w{2,60}(?:Error|Exception|Interrupt))\s{2,80}")
@@ -80,10 +84,13 @@ _CHAINS = {
 _LOGGER = re.compile(r"[^\]]{1,80}\] |\d[\d: .,-]{8,40} [\w.]{1,80} [A-Z]{4,8}: ")
 """A logger's stamp, with its digits blanked: ``ERROR 00-00 00:00:00 [core.py:000] ``."""
 _GROUP_MARGIN = re.compile(r"^\s*(?:\+[-+ ]*|\|) ?")
+_UVICORN = r"(?:INFO|WARNING|ERROR): {2,9}\S"
+_OF_UVICORN = re.compile(_UVICORN)
 _ENDS_MESSAGE = re.compile(
     r"(?:slurmstepd|srun): error: |\[?[IWEF]\d{3,4} \d\d:\d\d|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d|={8,}|-{8,}|-- Process \d"
-    r"|(?:INFO|WARNING|ERROR): {2,9}\S"  # uvicorn's lines
-    r"|\s{0,3}(?:```|~~~)|</(?:pre|code|details)>"  # the end of a thread's code: what follows, a person wrote
+    r"|"
+    + _UVICORN
+    + r"|\s{0,3}(?:```|~~~)|</(?:pre|code|details)>"  # the end of a thread's code: what follows, a person wrote
 )
 
 
@@ -113,8 +120,8 @@ class Traceback:
 
 
 def _is_cut_short(name: str) -> bool:
-    """Whether a paste ended within a name: a builtin exception's beginning, and no name of its own."""
-    return name not in _BUILTIN and not _CUT_NAMES.match(name) and any(each.startswith(name) for each in _BUILTIN)
+    """Whether a paste ended within a name: the beginning of a builtin exception or one of torch, and no name of its own."""
+    return name not in _BUILTIN and not _CUT_NAMES.match(name) and any(each.startswith(name) for each in _KNOWN_NAMES)
 
 
 class Assembler:
@@ -213,6 +220,9 @@ class Assembler:
             return True
         if not text.strip() or text[0] in " \t" or text.startswith(_RICH_RULES):
             return self._count < MAX_BLOCK_LINES
+        if _OF_UVICORN.match(text):
+            self.close()
+            return False
         found = _EXCEPTION.match(text)
         cut = bool(self._margin) and self._margin.startswith(re.sub(r"\d", "0", text).rstrip())
         if cut or (found is not None and found[2] is None and _is_cut_short(found[1])):

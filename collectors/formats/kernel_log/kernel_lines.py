@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from collectors.formats.kernel_log import gpu_lines, nic_lines, storage_lines
+from collectors.formats.kernel_log import gpu_lines, memory_lines, nic_lines, storage_lines
 from collectors.records import pci_address
 
 Fields = dict[str, Any]
@@ -199,6 +199,16 @@ def _unrecovered(found: re.Match[str]) -> Fields | None:
     return {"event": "aer_unrecovered", "device": found["driver"], "pci": pci_address(found["pci"])}
 
 
+def _machine_check(found: re.Match[str]) -> Fields:
+    """Read a bank's status: corrected, or not; where nothing used the value, no exception stopped the processor."""
+    status = int(found["status"], 16)
+    if not status & _UNCORRECTED:
+        return {"event": "mce", "severity": "corrected"}
+    if status & _CONTEXT_CORRUPT:
+        return {"event": "mce", "severity": "fatal"}
+    return {"event": "mce", "severity": "uncorrected" if found["stopped"] else "recoverable"}
+
+
 def _ghes(found: re.Match[str]) -> Fields:
     word = found[1].lower()
     return {"event": "mce", "severity": "corrected" if word in ("corrected", "info") else word}
@@ -216,6 +226,7 @@ _NIC = (  # "mlx5_core 0000:5d:00.0 ", "e1000e: ", "igb 0000:01:00.0 eno1: igb: 
 )
 _HARDWARE = r"(?:mce: )?(?:\{\d{1,10}\})?(?:\[Hardware Error\]:\s{1,4})?"
 _WATCHDOG = r"(?:NMI )?(?:watchdog: )?"
+_UNCORRECTED, _CONTEXT_CORRUPT = 1 << 61, 1 << 57  # of a bank's status, as of Intel's and AMD's manuals
 _MACHINE_CHECK = (
     rf"{_HARDWARE}(?:Machine check: Processor context corrupt|Uncorrected hardware memory error|Uncorrected, software|"
     r"CPUs not responding to MCE)|EDAC [\w ]{1,32}: \d+ UE\b|Memory failure: 0x"
@@ -286,6 +297,7 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         + r"DPC: containment event, status:0x(?P<status>[0-9a-f]{1,4})\b(?:.{0,40} received from (?P<late>[0-9a-f:]{7,13}\.\d))?",
         _dpc,
     ),
+    *memory_lines.ROWS,
     ((" invoked oom-killer: ",), r"(?P<name>[\s\S]{1,15}?) invoked oom-killer: gfp_mask=0x", _oom_invoked),
     (("Killed process", "Kill process"), _KILLED, _oom),  # up to Linux 4.20 the first line says that it will
     (("oom-kill:",), _OOM_SUMMARY, _oom),
@@ -335,6 +347,12 @@ _PATTERNS: tuple[tuple[tuple[str, ...], str, Callable[[re.Match[str]], Fields | 
         ("Machine check: Proc", "Uncorrected hardware", "Uncorrected, soft", " UE", "Memory failure", "MCE"),
         _MACHINE_CHECK,
         _named("mce", "uncorrected"),
+    ),
+    (
+        ("Machine Check",),
+        _HARDWARE
+        + r"CPU \d{1,5}: Machine Check(?P<stopped> Exception)?: [0-9a-f]{1,16} Bank \d{1,3}: (?P<status>[0-9a-f]{16})\b",
+        _machine_check,
     ),
     (
         (" CE ",),

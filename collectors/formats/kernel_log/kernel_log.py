@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.kernel_log import kernel_lines, kernel_times, mcelog
+from collectors.formats.kernel_log import kernel_lines, kernel_times, mcelog, memory_lines
 from collectors.formats.quotations import is_quoted
 from collectors.formats.text_lines import lines
 from collectors.records import KernelEvent, Record, Unread, pci_address
@@ -65,7 +65,7 @@ _WAITS_FOR = (  # what a blocked task waits for, by its stack: file systems of o
 UNKNOWN_WAIT = len(_WAITS_FOR)
 _SERVICES = re.compile(  # a log with their lines is a machine's, not a program's
     r"kernel|systemd(?:-\w+)?|NetworkManager|sshd|CRON|cron|dockerd|containerd|kubelet|rsyslogd|dbus-daemon|chronyd|"
-    r"nvidia-[\w-]+|nv-fabricmanager|audit|sudo|slurmd"
+    r"nvidia-[\w-]+|nv-fabricmanager|audit|sudo|slurmd|earlyoom"
 )
 _KERNEL_WORDS = re.compile(
     r"Linux version|Command line:|NVRM|nvidia|pci |pcieport|Call Trace|systemd\[|usb |nvme|audit:|IPv6:|ACPI|BIOS|mlx5|EXT4|XFS|"
@@ -77,7 +77,7 @@ OF_JOBS = (
     "_mlx5_log.c:",
     " UCX ",
 )  # in brackets, their stamps look like dmesg's, and they name the same cards
-ANYONES = ("", "dmesg iso")  # a date and a time before the text: dmesg's, and that of many a program
+ANYONES = ("", "dmesg iso", kernel_times.ODD)  # such a prefix is that of many a program, too
 _BARE = (
     "NVRM: ",
     "nvidia-nvswitch",
@@ -122,6 +122,9 @@ _BARE = (
     "XFS (",
     "blk_update_request: ",
     "Killed process ",
+    "earlyoom: sending SIG",
+    "sending SIGTERM to process ",
+    "sending SIGKILL to process ",
     "oom-kill:constraint=",
     "mlx5_core 0",
     "mce: [Hardware Error]",
@@ -332,7 +335,7 @@ class Parser:
         """Put time, node and source on an event's fields."""
         at = line.at
         if at is None and line.yearless_at is not None:
-            at = kernel_times.dated(line.yearless_at, self.input.at)
+            at = kernel_times.dated(line.yearless_at, self.input.dated_by)
         return msgspec.structs.replace(
             onto,
             **fields,
@@ -366,4 +369,6 @@ def _trusted(line: kernel_times.KernelLine, fields: kernel_lines.Fields) -> bool
     """Only the kernel's own lines are evidence: any user may write "NVRM: Xid" to syslog under another tag."""
     if line.tag == kernel_times.KERNEL:
         return True
-    return line.tag in CARRIER_TAGS and fields["event"] in ("link_down", "link_up")
+    return (line.tag in CARRIER_TAGS and fields["event"] in ("link_down", "link_up")) or (
+        line.tag in memory_lines.SERVICES and fields["event"] == "oom_kill"
+    )

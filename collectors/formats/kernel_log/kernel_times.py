@@ -19,6 +19,7 @@ _MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "
 MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES, 1)}
 YEARLESS_REFERENCE_YEAR = 2000  # a leap year, so that 29 February is a day
 KERNEL = "kernel"
+ODD = "odd stamp"  # the form of a line with such a date
 
 _OTHER_LANGUAGES = (  # as journalctl and rsyslog write them where the locale asks for it
     "ene gen janv",
@@ -43,8 +44,12 @@ _TAG = r"(?P<host>[\w.:-]{1,255})\s+(?P<tag>[^\s:\[]{1,64})(?:\[(?P<pid>\d{1,10}
 
 KMSG = re.compile(r"\d{1,5},\d{1,20},(\d{1,18}),[^;]{0,64};")
 DMESG = re.compile(r"\[\s*(\d{1,10}\.\d{6})\]" + _CALLER + " ?")
-SHORT_DMESG = re.compile(  # cut to fewer decimals: before a driver's own words alone
-    r"\[\s{0,8}(\d{1,10}(?:\.\d{1,5})?)\] {1,2}(?=NVRM: |nvidia[-_\w]{0,20}[:@ ]|\w[\w-]{1,20} [0-9a-f]{4}:[0-9a-f]{2}:)"
+AFTER_TAG = re.compile(
+    r"\[\s*(\d{1,10}(?:\.\d{1,9})?)\]" + _CALLER + " ?"
+)  # "kernel:" before it shows whose stamp it is
+SHORT_DMESG = re.compile(  # cut to fewer decimals: before a driver's own words, or the kernel's of memory, alone
+    r"\[\s{0,8}(\d{1,10}(?:\.\d{1,5})?)\] {1,2}(?=NVRM: |(?:Memory cgroup o|O)ut of memory: Kill|"
+    r"oom-kill:constraint=|nvidia[-_\w]{0,20}[:@ ]|\w[\w-]{1,20} [0-9a-f]{4}:[0-9a-f]{2}:)"
 )
 RELAYED = re.compile(r"(?:(?:stdout|stderr) [FP] )?" + DMESG.pattern)  # what a container printed of the kernel's lines
 DMESG_WALL = re.compile(rf"\[(?:\w{{3}}) ({_MONTH})\s+(\d{{1,2}}) (\d\d):(\d\d):(\d\d) (\d{{4}})\]" + _CALLER + " ?")
@@ -66,6 +71,12 @@ UNIX_SYSLOG = re.compile(rf"(\d{{9,11}}\.\d{{6}}) (?P<rest>{_TAG})")
 BARE_TAG = re.compile(  # of a date and a host, a paste may keep the time or the host alone
     r"(?:\d\d:\d\d:\d\d(?:\.\d{1,9})? )?kernel:\s?|[\w.-]{1,63} kernel:\s?(?=\[\s*\d{1,10}\.\d{6}\])"
 )
+_OF_DATE = r"(?=\[?[\w.:,/+-]{0,40}\d)\[?[\w.:,/+-]{1,40}\]?"
+ODD_STAMP = re.compile(  # numbers, and names of months and zones
+    rf"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?=\[?\S{{0,40}}\d)(?:(?:{_OF_DATE}|[A-Z][A-Za-z]{{1,3}})\s{{1,3}}){{1,5}}"
+    r"[\w.-]{1,63}\s{1,3}kernel:\s?(?=\S)"
+)
+"""A date in a form of its own, and a host: such a line has no instant."""
 PRIORITY = re.compile(r"<\d{1,3}>")
 MONOTONIC_HOST = re.compile(_TAG)
 ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
@@ -180,7 +191,7 @@ def _dated_syslog(line: str) -> KernelLine | None:
 
 def _tagged(line: str, found: re.Match[str], form: str, at: float | None, yearless: float | None = None) -> KernelLine:
     text, monotonic = line[found.end() :], None
-    if found["tag"] == KERNEL and (stamp := DMESG.match(text)):  # "host kernel: [12345.678901] text"
+    if found["tag"] == KERNEL and (stamp := AFTER_TAG.match(text)):  # "host kernel: [12345.678901] text"
         text, monotonic = text[stamp.end() :], float(stamp[1])
     return KernelLine(text, form, found["tag"], found["host"] or None, at, yearless, monotonic)
 
@@ -195,11 +206,12 @@ def _dated_dmesg(line: str) -> KernelLine | None:
 
 
 def _bare_tag(line: str) -> KernelLine | None:
-    if not (found := BARE_TAG.match(line)):
+    odd = None if (found := BARE_TAG.match(line)) else ODD_STAMP.match(line)
+    if not (found := found or odd):
         return None
-    stamp = DMESG.match(line, found.end())
+    stamp = AFTER_TAG.match(line, found.end())
     text = line[stamp.end() if stamp else found.end() :]
-    return KernelLine(text, "tag", monotonic_at=float(stamp[1]) if stamp else None)
+    return KernelLine(text, ODD if odd else "tag", monotonic_at=float(stamp[1]) if stamp else None)
 
 
 _READINGS = (_kmsg, _dmesg, _syslog, _dated_syslog, _dated_dmesg, _bare_tag)

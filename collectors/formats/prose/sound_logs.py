@@ -39,7 +39,7 @@ _EVERYDAY = re.compile(
     r"NCCL INFO (?:NET|TUNER|PROFILER|ENV)/Plugin: |"
     r"NCCL INFO (?:NCCL_\w+ set|NET/IB : No device found|Failed to open libibverbs)|"
     r"Setting OMP_NUM_THREADS environment variable|"
-    r"The (?:client|server) socket (?:cannot be initialized|has failed to listen) .{0,80}"
+    r"The (?:client|server) socket (?:cannot be initialized|has failed to (?:listen|connect)) .{0,80}"
     r"(?:errno: 97|Address family not supported)|"
     r"using GPU \d+ (?:as device used by|to perform barrier)|destroy_process_group\(\) was not called|"
     r"find_unused_parameters=True was specified|Grad strides do not match bucket view|"
@@ -58,6 +58,11 @@ _EVERYDAY = re.compile(
     r"sequence length is longer than the specified maximum|Could not estimate the number of tokens|attention mask is not set|"
     r"(?:Future|Deprecation|PendingDeprecation)Warning: |This IS (?:NOT )?expected if you are initializing"
 )
+_STOPPED = re.compile(
+    r"INFO: {2,9}(?:Shutting down|Waiting for application shutdown\.|Application shutdown complete\.|"
+    r"Finished server process \[\d{1,9}\])\s*$"
+)
+"""What uvicorn says when it is asked to stop."""
 _UNWELL = re.compile(r"ERR!|Unknown Error|GPU is lost|Unable to d|Requires reset", re.IGNORECASE)
 
 
@@ -66,12 +71,22 @@ def is_everyday(line: str) -> bool:
     return _EVERYDAY.search(line) is not None
 
 
+def has_trouble(line: str) -> bool:
+    """Whether a line has a word of trouble."""
+    return _TROUBLE.search(line) is not None
+
+
 def is_sound(text: str) -> bool:
-    """Whether a server says that it serves, and no line has words of a failure but those of one request."""
+    """Whether a server says that it serves, and no line has words of a failure but those of one request or of its stop."""
     if _SERVES.search(text) is None:
         return False
-    lines = text[:LOOKED_AT].splitlines()
+    lines = [line for line in text[:LOOKED_AT].splitlines() if not _STOPPED.match(line)]
     return not any(_TROUBLE.search(line) for line in lines) or not any(map(_TROUBLE.search, without_requests(lines)))
+
+
+def was_stopped(text: str) -> bool:
+    """Whether the newest word of a server on its life is that it ends."""
+    return text.rfind("Finished server process") > text.rfind("Started server process")
 
 
 def is_of_table(line: str) -> bool:

@@ -7,6 +7,7 @@ import re
 from collectors.formats.job_log.statements import is_lesser
 from collectors.formats.prose.accounts import OURS, SENTENCES, is_change, is_prose
 from collectors.formats.prose.advice import changed_lines, is_of_tests
+from collectors.formats.prose.good_ends import is_running_pod
 from collectors.formats.prose.lessons import is_lesson
 from collectors.formats.prose.reports import TO_COME
 from collectors.formats.prose.sound_logs import is_everyday, is_of_table, is_sound
@@ -41,6 +42,26 @@ _FAILURE = re.compile(
     r"dropped|refused|\bsig(?:kill|segv|abrt|bus)|segmentation|错|失败|卡|异常|不足|无法|不能|溢出"
 )
 """Of the words of trouble those that a document has of a failure alone."""
+_STATED = re.compile(
+    _FAILURE.pattern
+    + r"|(?<!de)fault|\bdead\b|block|deni|invalid|insufficient|pending|evict|preempt|kill|terminat|unavail|unreach|"
+    r"unschedul|unhealthy|time ?out|conflict|reject|exceed|broke|incorrect|wrong|warn|panic|full\b|\bbug\b|problem|"
+    r"not (?:be )?\w+ed\b|"
+    r"\bno (?:space|route|such|module|cuda|gpus?|devices?|kernel)\b|n't\b|\bsig[a-z]{3,4}\b|"
+    r"死|溢出|问题|fehler|ausgefallen|defekt|abgebr|verweigert"
+)
+"""A word without which the lines of a program state no failure."""
+_NEGATED = re.compile(
+    r"(?i)\b(?:no|0|zero|without)\s(?:\w+\s)?(?:errors?|failures?|faults?|exceptions?|timeouts?|deadlocks?|warnings?|problems?)\b"
+)
+_HEALTHY_CONDITION = re.compile(
+    r"\s{0,8}(?!(?:Ready|Initialized|ContainersReady|PodScheduled|Available|Progressing)\b)[A-Z]\w{2,60}\s{1,40}False(?:\s|$)"
+)
+"""A row of the conditions that ``kubectl describe`` lists: but for a few, the condition is what is wrong when it is true."""
+_UNWELL_CONDITION = re.compile(
+    r"\s{0,8}(?:(?:Ready|Initialized|ContainersReady|PodScheduled|Available)\s{1,40}(?:False|Unknown)"
+    r"|\w{0,40}(?:Pressure|Unavailable|Deadlock|Error|Errors|Problem|Unhealthy|ReadonlyFilesystem)\s{1,40}True)(?:\s|$)"
+)
 _SETTING = re.compile(
     r"""\s*(?:[-*+]\s+)?["']?"""
     r"(?!(?i:[\w./-]{0,60}(?:error|failed|reason|message|msg|status|state|exit|code|cause|exception|signal|warning|result|event|phase|"
@@ -92,7 +113,7 @@ _ADVICE = re.compile(
 
 def may_report(text: str) -> bool:
     """Whether a line of a text may report a failure, and the text does not mostly consist of source or describe a change."""
-    of_no_job = (is_of_tests, is_test_run, is_watch_rules, is_task, is_lesson, _is_source)
+    of_no_job = (is_of_tests, is_test_run, is_watch_rules, is_task, is_lesson, is_running_pod, _is_source)
     return _reports(text) and not (is_change(text) or any(each(text) for each in of_no_job))
 
 
@@ -104,21 +125,29 @@ def _reports(text: str) -> bool:
     changed, wishes = changed_lines(text), _WISH.search(text) is not None
     by_us, by_document = (_TROUBLE, _SUPPOSED_OF_OURS), (_FAILURE, _SUPPOSED)
     is_ours, sound = OURS.search(text) is not None, is_sound(text)
+    if any(map(_UNWELL_CONDITION.match, text.splitlines())):
+        return True
+    printed = False
     for number, line in enumerate(text.splitlines(), 1):
-        if number in changed or not _TROUBLE.search(line):
+        if number in changed or not _TROUBLE.search(line) or _HEALTHY_CONDITION.match(line):
             continue
         if any(each.match(line) for each in (_SETTING, _COMMAND, _OPTION, _MEANING, _ADVICE)):
             continue
         if is_everyday(line) and not OURS.search(line):
             continue
         if not is_prose(line):
-            if not (sound or is_lesser(line) or is_of_table(line)):
-                return True
+            printed = printed or not (sound or is_lesser(line) or is_of_table(line))
         elif not wishes and any(
             _is_complaint(said, *(by_us if is_ours or number == 1 else by_document)) for said in SENTENCES.split(line)
         ):
             return True
-    return False
+    return printed and _states_failure(text)
+
+
+def _states_failure(text: str) -> bool:
+    """Whether any line has a word of failure that it does not deny."""
+    lines = (line for line in text.splitlines() if not (_HEALTHY_CONDITION.match(line) or is_everyday(line)))
+    return any(_STATED.search(_NEGATED.sub("", line)) for line in lines)
 
 
 def _is_complaint(said: str, words: re.Pattern[str], supposed: re.Pattern[str]) -> bool:

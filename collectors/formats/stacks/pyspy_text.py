@@ -19,6 +19,7 @@ _PARENT = re.compile(r"Parent Process (\d+):", re.IGNORECASE)
 _THREAD = re.compile(r'Thread (0x[0-9a-fA-F]+|\d+) \(([a-z+]+)\)(?:: "(.*)")?\s*$')
 _FRAME = re.compile(r"    (\S.*?) \(([^()]*?)(?::(\d+))?\)$")
 LABEL = re.compile(r"\W{0,8}(?:global[ _-]?)?rank[ _:#=-]{0,3}(\d{1,7})\W{0,8}$", re.IGNORECASE)
+MOST_ALIKE = 4096  # heads above one stack
 _HEAD = re.compile(rb"(?m)^(?:Process \d+: |Thread (?:0x[0-9a-fA-F]+|\d+) \((?:idle|active|active\+gil|idle\+gil)\))")
 _VERSION = re.compile(rb"(?m)^Python v\d+\.\d+")
 
@@ -57,6 +58,8 @@ class PySpyReader:
         self._thread: ThreadBuilder | None = None
         self._named = False  # the process has its "Process N:" line
         self._label: int | None = None  # "Rank 3:", on a line of its own before the dump
+        # Heads without frames: a person puts those of equal stacks above one of them.
+        self._alike: list[StackBuilder] = []
 
     @property
     def busy(self) -> bool:
@@ -76,6 +79,7 @@ class PySpyReader:
             thread = _thread(*found.groups())
             again = thread.name == "MainThread" and any(t.name == "MainThread" for t in self._threads())
             if self._builder is None or (again and not self._named):
+                self._set_aside()
                 self._begin(number, None, "")
             if self._builder is not None:
                 self._thread = self._builder.begin(thread)
@@ -92,8 +96,24 @@ class PySpyReader:
     def end(self) -> None:
         """Finish the process that is open."""
         if self._builder is not None and (self._builder.threads or self._named):
+            self._share(self._builder.threads)
             self.finished.append(self._builder.build())
         self._builder = self._thread = None
+
+    def _share(self, threads: list[ThreadBuilder]) -> None:
+        """Finish the processes whose heads stand above these threads, with their frames."""
+        frames = threads[0].frames if threads else []
+        for one in self._alike:
+            one.threads[0].frames = list(frames)
+            self.finished.append(one.build())
+        self._alike = []
+
+    def _set_aside(self) -> None:
+        """Keep a process of which there is no more than the head of its main thread for the frames that come."""
+        bare = not any(one.frames for one in self._threads())
+        if self._builder is not None and self._thread is not None and bare and len(self._alike) < MOST_ALIKE:
+            self._alike.append(self._builder)
+            self._builder = None
 
     def _threads(self) -> list[ThreadBuilder]:
         return self._builder.threads if self._builder is not None else []

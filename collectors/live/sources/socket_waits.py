@@ -95,12 +95,17 @@ class SocketLook:
         call, inodes = self._blocked(pid, pid)
         if call:
             found = [SocketWait(call=call, hops=hops) for inode in inodes if (hops := self._hops(inode, network, pid))]
-            return tuple(found[:MOST_SOCKETS])
+            return tuple(found[:MOST_SOCKETS]) or (SocketWait(call=call),)
         if not candidates or pid != process.pid:
             return ()
         own = sorted(socket_inodes(self._root / str(pid)) & network.by_inode.keys())
         outside = [hop for inode in own if (hop := self._outside(process, inode, network))]
         return tuple(SocketWait(hops=(hop,)) for hop in outside) if len(outside) <= MOST_SOCKETS else ()
+
+    def waits_of_thread(self, pid: int, thread: int | None) -> tuple[SocketWait, ...]:
+        """Return that another thread is blocked on sockets, without their other ends."""
+        call, _ = self._blocked(pid, thread) if thread is not None else ("", ())
+        return (SocketWait(call=call),) if call else ()
 
     def elsewhere(self) -> Iterator[ProcessState]:
         """Yield the processes that have connections to other addresses: a rank of another node may wait for one."""

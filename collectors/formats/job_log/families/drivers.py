@@ -79,5 +79,11 @@ SHAPES = (
         _part(word, r"(?P<message>" + word + r"\W{0,4}[\w.-]{2,40})")
         for word in ("unknown or invalid runtime name: ", "Unknown runtime specified ")
     ),
+    shape(  # torch, where the rest of its traceback was left out
+        "on your system is too old",
+        r"^RuntimeError: (?P<message>The NVIDIA driver on your system is too old \(found version \d{1,9}\).{0,200})",
+        "traceback",
+        exception="RuntimeError",
+    ),
     _part("ROCk module is NOT loaded", r"^\W{0,8}(?:\[\d{1,3}m)?(?P<message>ROCk module is NOT loaded.{0,80})"),
 )  # fmt: skip

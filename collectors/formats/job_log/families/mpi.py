@@ -33,7 +33,7 @@ SHAPES = (
     ),
     shape(
         "application called MPI_Abort(",
-        r"application called MPI_Abort\(.{1,60}, (?P<exit>-?\d{1,3})\) - process (?P<rank>\d{1,7})",
+        r"application called MPI_Abort\(.{1,60}, (?P<exit_code>-?\d{1,3})\) - process (?P<rank>\d{1,7})",
         "exit",
         first=True,
     ),

@@ -54,14 +54,6 @@ SHAPES = (
         operation="full",
     ),
     *(
-        shape(word, r"(?P<message>" + pattern + r".{0,160})", "evicted", operation="own")
-        for word, pattern in (
-            ("local ephemeral storage limit", r"[Cc]ontainer \S{1,80} exceeded its local ephemeral storage limit"),
-            ("phemeral local storage usage", r"Pod ephemeral local storage usage exceeds the total limit"),
-            ("Usage of EmptyDir volume", r"Usage of EmptyDir volume \S{1,80} exceeds the limit"),
-        )
-    ),
-    *(
         shape(
             word,
             r"\b" + word + r"\s.{1,160}?\s(?P<message>(?:Failed to garbage collect|failed to garbage collect).{1,200})",

@@ -19,6 +19,12 @@ SHAPES = (
         r"#(?P<sequence>\d{1,18})",
         "collective_behind",
     ),
+    shape(  # the rendezvous of elastic launches, where the store is a service of its own
+        "The connection to the etcd has failed",
+        r"(?P<message>The connection to the etcd has failed)",
+        "traceback",
+        exception="RendezvousConnectionError",
+    ),
     shape("never joined any", _RANKS + r" never joined any collectives", "collective_behind"),
     shape(
         "joined but didn't finish",
@@ -50,9 +56,9 @@ SHAPES = (
         r"Skipping step, loss scaler \d{1,4} reducing loss scale to (?:0\.0|\d(?:\.\d{1,20})?e-\d{2,3})\s*$",
         "nan",
     ),
-    shape(  # DeepSpeed's scaler, which can go no lower
+    shape(  # DeepSpeed's scaler, which can go no lower; above its least scale hysteresis keeps one for some overflows
         "Attempted loss scale: ",
-        r"Skipping step\. Attempted loss scale: (\d{1,9}(?:\.\d{1,9})?), reducing to \1(?![\d.])",
+        r"Skipping step\. Attempted loss scale: ([01](?:\.\d{1,9})?), reducing to \1(?![\d.])",
         "nan",
     ),
     shape("connectFullMesh failed", r"(?P<message>connectFullMesh failed with .{1,300})", "connection_closed"),

@@ -40,11 +40,10 @@ SHAPES = (
         shape(word, word + r": (?P<message>.{1,200})", "node_failure", node=None)
         for word in ("NodeDiedError", "LocalRayletDiedError")
     ),
-    shape(
+    shape(  # a warning of the raylet: only what spills would fail
         "Object creation will fail if spilling",
         r"(?P<message>\S{1,200} is over [\d.]{1,6}% full, available space: .{1,80})Object creation will fail if spilling",
-        "traceback",
-        exception="OutOfDiskError",
+        "disk_warned",
     ),
     shape(
         "Failed to connect to GCS", r"(?P<message>Failed to connect to GCS (?:at|within) .{1,100})", "connection_closed"

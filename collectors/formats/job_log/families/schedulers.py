@@ -118,12 +118,20 @@ SHAPES = (
             (".", "evicted"),
         )
     ),
-    shape(  # the kubelet evicts first who uses more than it asked for
+    shape(  # the kubelet evicts first who uses more than it asked for: its numbers tell
         "low on resource: ",
-        r"(?P<message>The node was low on resource: [\w.-]{1,60}\..{1,160}?[Cc]ontainer \S{1,80} was using \S{1,24}, "
-        r"request is \S{1,24})",
+        r"(?P<message>The node was low on resource: [\w.-]{1,60}\..{1,160}?(?:[Cc]ontainer|[Pp]od) \S{1,80} was using "
+        r"\S{1,24} (?:request is|which exceeds its request of) \S{1,24}.{0,500})",
         "evicted",
         operation="own",
+    ),
+    *(
+        shape(word, r"(?P<message>" + pattern + r".{0,160})", "evicted", operation="own")
+        for word, pattern in (
+            ("local ephemeral storage limit", r"[Cc]ontainer \S{1,80} exceeded its local ephemeral storage limit"),
+            ("phemeral local storage usage", r"Pod ephemeral local storage usage exceeds the total limit"),
+            ("Usage of EmptyDir volume", r"Usage of EmptyDir volume \S{1,80} exceeds the limit"),
+        )
     ),
     shape("Evicted ", r"(?:\s\d{1,3}/\d{1,3}|\bWarning)\s{1,30}Evicted\s{1,30}\d", "evicted", operation="ended"),
     *(  # the reason in a pod's or a job's status, as YAML or `describe` print it
@@ -176,6 +184,7 @@ SHAPES = (
         for reason in ("FailedMount", "FailedAttachVolume", "FailedCreatePod")
     ),
     shape("Successfully assigned ", r"\bScheduled\s.{1,160}?\sSuccessfully assigned ", "pod_started"),
+    shape("pod group is ready", r"\bScheduled\s.{1,160}?\spod group is ready", "pod_started"),  # Volcano
     shape("Started container ", r"\bStarted\s.{1,160}?\sStarted container ", "pod_started", operation="start"),
     shape("CrashLoopBackOff", r"\s\d{1,3}/\d{1,3}\s{1,30}(?P<message>CrashLoopBackOff)\s", "exit", first=True),
     shape(
@@ -251,6 +260,23 @@ SHAPES = (
         operation="full",
     ),
     shape("devices unavailable", r"requested number of devices unavailable for (?P<device>[\w./-]{1,80})", "evicted"),
+    *(  # a drain, an autoscaler's scale-down: planned, so that it explains no process that gives a reason of its own
+        shape(word, pattern, "evicted", operation="planned")
+        for word, pattern in (
+            ("viction API", r"(?P<message>(?:Evicted by [Ee]viction API|[Ee]viction API: evicting).{0,160})"),
+            ("evicting pod ", r"^(?P<message>evicting pod (?:[\w.-]{1,253}/)[\w.-]{1,253})\s*$"),
+            ("node scale down", r"\bScaleDown\s.{1,200}?(?P<message>deleting pod for node scale down)"),
+        )
+    ),
+    *(  # kubectl delete, of what runs a job's pods
+        shape(
+            word,
+            r"^(?P<message>\w{0,20}(?:job|jobset|cluster)\.[\w.-]{2,60} \"[^\"]{1,253}\" (?:force )?deleted)"
+            r"(?: from \S{1,253} namespace)?\s*$",
+            "cancelled",
+        )
+        for word in ('job.batch "', 'jobset.x-k8s.io "', 'job.kubeflow.org "', 'job.batch.volcano.sh "', '.ray.io "')
+    ),
     shape(
         "TaintManagerEviction",
         r"\bTaintManagerEviction\b.{1,200}Marking for deletion Pod",

@@ -6,8 +6,16 @@ Formats: vLLM 0.6 to 0.16 (``core.py``, ``multiproc_executor.py``, ``shm_broadca
 from __future__ import annotations
 
 from collectors.formats.job_log.shapes import shape
+from collectors.records import ENGINE_DIED
 
+ENGINE = (
+    shape("EngineDeadError", r"(?P<message>EngineDeadError)", ENGINE_DIED),
+    shape("output_handler failed", r"(?P<message>AsyncLLM output_handler failed)", ENGINE_DIED),
+    shape("Engine background task failed", r"(?P<message>Engine background task failed)", ENGINE_DIED),
+    shape("EngineCore encountered a", r"(?P<message>EngineCore encountered a fatal error)", ENGINE_DIED),
+)
 SHAPES = (
+    *ENGINE,
     shape(
         "died unexpectedly, shutting down",
         r"(?P<message>(?:Worker|Engine core) proc \S{1,80} died unexpectedly)",
@@ -25,7 +33,6 @@ SHAPES = (
         r"^Failed: (?P<message>Cuda error \S{1,200}:\d{1,6} '[^']{1,160}')",
         "cuda_error",
     ),
-    shape("EngineDeadError", r"(?P<message>EngineDeadError)", "connection_closed"),
     shape(
         "atchdog timeout (self.",
         r"(?P<message>(?:Scheduler w|W)atchdog timeout \(self\.watchdog_timeout)",
