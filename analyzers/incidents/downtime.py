@@ -3,6 +3,8 @@
 onset ── detected ── verdict ── acted ── first good step
 (published)  │           └ of the same attempt, or of a later one
 └ every rank of the attempt has ended, or a later attempt has begun
+
+A job may go on without one of its roles: then it stands since its last step at its pace, or not at all.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from msgspec.structs import replace
 
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.loss_anomalies import odd_until
-from analyzers.incidents.job_views.step_rhythm import StepRow
+from analyzers.incidents.job_views.step_rhythm import MOST_ROWS, P99_FACTOR, StepRow
 from analyzers.model.incident import Incident
 
 
@@ -25,8 +27,10 @@ class Downtime(Struct, frozen=True, kw_only=True):
     incident: str
     job: str
     attempt: int | None
+    onset_at: float
     detected_at: float
     last_step: int | None = None
+    stood_at: float | None = None  # steps went on after the onset, until then; None: they did not
     acted_at: float | None = None
     first_good_at: float | None = None
     resumed_step: int | None = None
@@ -36,8 +40,8 @@ class Downtime(Struct, frozen=True, kw_only=True):
 def begin_downtime(incident: Incident) -> Downtime:
     """Return the downtime of an incident of a job that has just been opened."""
     return Downtime(
-        incident=incident.id, job=incident.job or "", attempt=incident.attempt, detected_at=incident.opened_at,
-        last_step=incident.last_step,
+        incident=incident.id, job=incident.job or "", attempt=incident.attempt, onset_at=incident.onset_at,
+        detected_at=incident.opened_at, last_step=incident.last_step,
     )  # fmt: skip
 
 
@@ -60,6 +64,8 @@ def _update(downtime: Downtime, views: list[JobView]) -> Downtime:
     acted = [at for at in acted if at >= downtime.detected_at]
     if downtime.acted_at is None and acted:
         downtime = replace(downtime, acted_at=min(acted))
+    stood = [at for view in same if (at := _went_on_until(view, downtime.onset_at)) is not None]
+    downtime = replace(downtime, stood_at=max(stood, default=downtime.stood_at))
     begun = [row for view in later if (row := _first_good_step(view, -math.inf)) is not None]
     if begun:
         return _end(downtime, min(begun, key=lambda row: row.at))
@@ -71,7 +77,25 @@ def _update(downtime: Downtime, views: list[JobView]) -> Downtime:
 
 def _end(downtime: Downtime, row: StepRow) -> Downtime:
     lost = None if downtime.last_step is None else max(0, downtime.last_step - row.step + 1)
-    return replace(downtime, first_good_at=row.at, resumed_step=row.step, steps_lost=lost)
+    stood_at = None if downtime.stood_at is None else min(downtime.stood_at, row.at)
+    return replace(downtime, stood_at=stood_at, first_good_at=row.at, resumed_step=row.step, steps_lost=lost)
+
+
+def _went_on_until(view: JobView, onset_at: float) -> float | None:
+    """Return until when steps went on at the job's pace after an instant; None: they did not."""
+    usual, rows = view.rhythm.p99_seconds(), view.rhythm.rows
+    if usual is None or view.progress.trouble() is not None:
+        return None
+    before = [row for row in rows if row.at <= onset_at]
+    after = [row for row in rows if row.at > max(onset_at, odd_until(rows))]
+    reached = before[-1].at if before else after[0].at if after and len(rows) >= MOST_ROWS else None
+    if reached is None:
+        return None
+    for row in after:
+        if row.at - reached > P99_FACTOR * usual:
+            break
+        reached = row.at
+    return reached if reached > onset_at else None
 
 
 def _first_good_step(view: JobView, after: float) -> StepRow | None:

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from analyzers.incidents.job_views import JobView, moved_again_at, witnessed_until
 from analyzers.incidents.job_views.recovery import LOOK_SECONDS
+from analyzers.incidents.job_views.role_stalls import stalls_of
 from analyzers.incidents.messages import Judged
-from analyzers.incidents.standing_claim import Weighed, names_other, weigh_claim
+from analyzers.incidents.standing_claim import Weighed, drops_restart, names_other, weigh_claim
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Incident, VersionClaim
 
@@ -33,6 +34,8 @@ def weigh_judgement(
         return incident, weighed
     if incident.claims and incident.claims[-1].named and shows_nothing(claim) and not view.processes.alive:
         return incident, "keep"  # the job has ended since: that nothing of it stands still is no news of the fault
+    if drops_restart(incident, claim) and stalls_of(view):
+        return incident, "keep"  # the role's rule still holds: only the readings of its past are not kept for so long
     moved_at = moved_again_at(view, incident, state.now)
     if moved_at is not None and judged.cut.at > moved_at:
         if incident.published:

@@ -41,6 +41,7 @@ def claim_of(verdict: Verdict, at: float) -> VersionClaim:
         nodes=tuple(sorted({one.id for one in verdict.culprits if one.kind == "node"})),
         ranks=tuple(sorted({rank for one in verdict.culprits for rank in one.ranks})),
         takes=verdict.action.kind in TAKES_NODES,
+        restarts=verdict.action.kind == "restart_role",
         outside=bool(verdict.roots) and all(has(root.fault_class, "from_outside") for root in verdict.roots),
         proven=verdict.symptom == "hardware" or any(has(root.fault_class, "own_state") for root in verdict.roots),
     )
@@ -63,6 +64,12 @@ def names_other(incident: Incident, new: VersionClaim) -> bool:
     """Whether a new judgement names others than the standing one, or no one; to take back an eviction is no such change."""
     before = _last_named(incident)
     return before is not None and _contradicts(incident, before, new) and not _names_alike(before, new)
+
+
+def drops_restart(incident: Incident, new: VersionClaim) -> bool:
+    """Whether a new judgement names the same as the standing one, and does not ask for the restart of its role any more."""
+    before = _last_named(incident)
+    return before is not None and before.restarts and not (new.restarts or new.takes) and _names_alike(before, new)
 
 
 def remember_claim(incident: Incident, new: VersionClaim) -> Incident:

@@ -232,7 +232,7 @@ def _is_new(symptom: Symptom, since: float, now: float) -> bool:
 
 
 def _is_known(incident: Incident, symptom: Symptom) -> bool:
-    return any((one.kind, one.detector) == (symptom.kind, symptom.detector) for one in incident.symptoms)
+    return any(one.subject == symptom.subject for one in incident.symptoms)
 
 
 def _over(view: JobView, incident: Incident, attempts: list[JobView], shown: list[Symptom], now: float) -> str | None:
@@ -355,9 +355,13 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
 
 
 def _is_early(verdict: Verdict, unanswered: int) -> bool:
-    """Whether the next round may change the verdict: it abstains, or names a rank that has not answered."""
+    """Whether the next round may change the verdict: it abstains, names a rank that has not answered, or lacks the stacks.
+
+    Waits alone show who is waited for: what holds that rank shows in a stack that is asked for and has not come.
+    """
     classes = {root.fault_class for root in verdict.roots}
-    return verdict.abstained or (unanswered > 0 and bool(classes & with_trait("no_dump")))
+    by_waits = any(root.cause == "machine" and set(root.families) == {"waits"} for root in verdict.roots)
+    return verdict.abstained or (unanswered > 0 and (by_waits or bool(classes & with_trait("no_dump"))))
 
 
 def _close(

@@ -18,8 +18,8 @@ Role = Literal["primary", "sympathetic", "application", "informational", "unused
 
 NVLINK5 = range(144, 151)
 CHANNEL_RESET = 43
-GUIDED = {"_then_reboot": "reboot_node", "_then_reset": "reset_gpu", "_then_drain": "evict"}
-"""Suffixes of a fault class: an Xid 154 on the same GPU named the recovery that the fault needs."""
+GUIDED = {"_then_reboot": "reboot_node", "_then_reset": "reset_gpu", "_then_drain": "reset_gpu"}
+"""Suffixes of a fault class: an Xid 154 on the same GPU named the recovery that the fault needs. To drain: let what runs end."""
 
 _RANK: tuple[Action, ...] = ("none", "probe", "reset_gpu", "reboot_node", "evict")
 _WORST = ("ignore", "xid_154_eval", "reset_gpu")

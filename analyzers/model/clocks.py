@@ -30,6 +30,7 @@ from collectors.records import (
 
 MOST_SECONDS = 10 * 366 * 86_400.0  # a clock further off was never set: its instants stay as they are
 R = TypeVar("R", bound=Record)
+ZONES = tuple(3_600.0 * hours for hours in range(1, 15))  # what stamps of two logs may differ by that name no zone
 LATEST_NS = 1 << 62  # a later instant is noise, and what is taken from it would not fit
 
 _INSTANTS: dict[type[Record], tuple[str, ...]] = {

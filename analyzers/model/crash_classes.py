@@ -45,7 +45,8 @@ def _ends() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass(
         "used_too_much", by, ("platform",), "none", "its container used more of its node than it asked for, and was evicted",
-        advice="write less to the node's own disk (checkpoints, caches, logs belong on a volume), or request what it needs: "
+        advice="use less of what ran short, or request what it needs (memory: what loaders and caches hold; disk: checkpoints, "
+        "caches and logs belong on a volume): "
         "started again as it is, it is evicted again",
     )  # fmt: skip
     yield FaultClass(
@@ -72,11 +73,13 @@ def _files() -> Iterator[FaultClass]:
     yield FaultClass(
         "file_system_error", ("crash",), ("storage",), "none", "a file system did not read or write for it",
         advice="no machine of the job is at fault: look at the space, the quota and the server of that file system",
+        traits=("disk_decides",),
     )  # fmt: skip
     yield FaultClass(
         "file_system_lapse", ("crash",), ("storage",), "reattempt", "a file system did not answer a read or a write",
         advice="such an error can pass, and a plain restart shows whether it comes again; see whether other nodes can read and "
         "write that path, its mount, its server, and the kernel log of its node",
+        traits=("disk_decides",),
     )  # fmt: skip
     yield FaultClass(
         "account", ("crash",), ("code", "machine", "network", "data", "storage", "platform"), "probe",
@@ -143,22 +146,33 @@ def _deaths() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass("all_killed", by, ("platform",), "restart_job", "every process was killed")
     yield FaultClass(
-        "process_crashed", by, ("machine", "unknown"), "probe", "its process crashed in native code", traits=("own_failure",)
+        "process_crashed", by, ("machine", "unknown"), "probe", "its process crashed in native code",
+        traits=("own_failure", "kernel_decides"),
     )  # fmt: skip
     yield FaultClass(
         "crashed_all_ranks", by, ("code",), "reattempt", "every process crashed in native code",
         advice="no machine is at fault: read a native stack, and see which library it names; a plain restart shows whether it "
         "comes again",
     )  # fmt: skip
-    yield FaultClass("process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why")
+    yield FaultClass(
+        "process_aborted", by, ("unknown",), "probe", "it aborted itself without saying why", traits=("kernel_decides",)
+    )  # fmt: skip
     yield FaultClass(
         "aborted_all_ranks", by, ("code",), "reattempt", "every process aborted itself",
         advice="no machine is at fault: the lines before the abort, or a native stack, show why; a plain restart shows whether "
         "it comes again",
     )  # fmt: skip
     yield FaultClass(
-        "exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why", traits=("own_failure",)
-    )
+        "program_ended_job", by, ("code",), "none", "its program ended the job itself, and no log shows why",
+        advice="no machine is at fault as far as is seen: what this rank printed before it, or the place in the program that "
+        "calls it, says why",
+        traits=("own_failure",),
+    )  # fmt: skip
+    yield FaultClass(
+        "exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why",
+        traits=("own_failure", "kernel_decides"),
+    )  # fmt: skip
+    yield FaultClass("engine_died", by, ("unknown",), "none", "a server's engine has died, and no log shows why")
     yield FaultClass("transport_failed", by, ("network",), "probe", "the network did not deliver to a peer")
     yield FaultClass("port_failed", by, ("network",), "probe", "a port of its network card failed")
     yield FaultClass(
@@ -202,7 +216,7 @@ def _shown_by_lines() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass("daemon_lost", by, ("unknown",), "probe", "the launcher lost its daemon on that node")
     yield FaultClass(
-        "node_check_failed", by, ("machine", "unknown"), "probe", "the launcher's check before the start named its node"
+        "node_check_failed", by, ("machine", "unknown"), "probe", "the launcher's check at the start named its node"
     )
     yield FaultClass(
         "not_started", by, ("code",), "none", "a program could not be started",
@@ -211,13 +225,19 @@ def _shown_by_lines() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass(
         "misused_library", by, ("code",), "none", "the communication library refused what it was given",
-        advice="no machine is at fault, and a plain restart meets it again: see which GPU each rank takes",
+        advice="no machine is at fault, and a plain restart meets it again: see which GPU each rank takes, and that all have the "
+        "same version of the library",
         traits=("own_failure",),
     )  # fmt: skip
     yield FaultClass(
         "never_submitted", by, ("unknown",), "probe", "it did not submit the operation that its peers wait in",
         advice="its code, its data or its machine may hold it up, and the lines show only that it did not come",
         traits=("own_code",),
+    )  # fmt: skip
+    yield FaultClass(
+        "parted_alike", by, ("unknown",), "none", "several ranks did not join what the others wait in, all at one point",
+        advice="compare the stacks of both sides: where those behind stand in one branch, the code parts them, and not a machine",
+        traits=("stacks_add",),
     )  # fmt: skip
     yield FaultClass(
         "crashed_in_library", by, ("code",), "reattempt", "its process crashed in native code",
@@ -247,8 +267,22 @@ def _programs() -> Iterator[FaultClass]:
     )  # fmt: skip
     yield FaultClass(
         "too_many_files", by, ("code",), "none", "it has as many files open as its limit allows",
-        advice="no machine is at fault: raise the limit (`ulimit -n`, LimitNOFILE of the daemon that starts it), use fewer data "
-        "loader workers, or set_sharing_strategy('file_system') of torch.multiprocessing",
+        advice="no machine is at fault: raise the limit (`ulimit -n`, LimitNOFILE of the daemon that starts it)",
+        traits=("own_failure", "raised_again"),
+    )  # fmt: skip
+    yield FaultClass(
+        "node_files_full", by, ("platform",), "none", "its node's own table of open files is full",
+        advice="no machine is at fault: end what holds the files on that node, or raise fs.file-max there; a limit of the job "
+        "changes nothing, and until then it is met again",
+    )  # fmt: skip
+    yield FaultClass(
+        "clock_wrong", by, ("platform",), "none", "a service refused its request for the time in it",
+        advice="set the clock of its node (`chronyc makestep`), and see its time service: signed requests are refused until then",
+    )  # fmt: skip
+    yield FaultClass(
+        "name_not_found", by, ("code",), "none", "it asked for a model or a data set under a name that is not there for it",
+        advice="no machine is at fault: see the name and the revision, or the folder on each node; a private one needs a login "
+        "on every node (`hf auth login` or HF_TOKEN); it is refused again until then",
         traits=("own_failure", "raised_again"),
     )  # fmt: skip
     yield FaultClass(
@@ -265,7 +299,7 @@ def _programs() -> Iterator[FaultClass]:
         "killed_unexplained", by, ("unknown",), "none", "its process was killed (SIGKILL), and nothing shows by whom",
         advice="nothing is done to a machine: the kernel's log shows whether it was killed for memory, the scheduler's record "
         "whether it was cancelled or reached a limit",
-        traits=("own_failure", "was_ended"),
+        traits=("own_failure", "was_ended", "kernel_decides"),
     )  # fmt: skip
     yield FaultClass(
         "kernel_fault", by, ("code",), "none", "a kernel used an address or an instruction that it cannot have",

@@ -30,10 +30,14 @@ Trait = Literal[
     "waits_outside",  # the ranks of its scope wait for what is outside their role or job: no wait of others accuses them
     "own_input",  # what a rank alone reads: that it holds the others up shows who, and does not accuse its machine
     "own_code",  # a place in the program's own code: with no other evidence its code or data holds it as well as its machine
+    "in_step",  # its role's instances wait for each other at every step: that all rest does not show which of them holds it up
     "gray",  # its hardware works and is not well: it agrees with a slow node, and changes no verdict of a hang or a crash
     "own_failure",  # a process failed for a reason of its own: that another ended without a word follows from it
     "raised_again",  # the same code raises it again on the same data: a plain restart is no mend
     "device_decides",  # an error of the device as its program saw it: the kernel's own event of that device shows the cause
+    "kernel_decides",  # its process ended and no line says why: the kernel's own event of its machine's hardware does
+    "disk_decides",  # a file could not be read or written: the kernel's own error of that node's disk shows the cause
+    "of_disk",  # what failed is a disk of the node: a test of its GPUs shows nothing of it
     "was_ended",  # another ended it, and nothing shows who: it is no doer
     "unanswered",  # its node did not answer: whether it does now comes before any test on it
     "everywhere",  # every rank failed alike: the code of this version is broken

@@ -75,7 +75,7 @@ def _processes_and_stacks() -> Iterator[FaultClass]:
         proof="its process has ended", traits=("ended",),
     )  # fmt: skip
     yield FaultClass(
-        "uninterruptible", ("process",), ("machine", "storage"), "probe",
+        "uninterruptible", ("process",), ("machine", "storage", "unknown"), "probe",
         "its process sleeps in the kernel and cannot be interrupted", traits=("supports",),
     )  # fmt: skip
     yield FaultClass(
@@ -135,7 +135,10 @@ def _roles() -> Iterator[FaultClass]:
     yield FaultClass("engine_still", by, machine, "restart_role", "an engine has requests and generates nothing")
     yield FaultClass("tool_still", by, machine, "restart_role", "an environment has calls and finishes none")
     yield FaultClass("worker_still", by, machine, "restart_role", "it has requests and finishes none")
-    yield FaultClass("trainer_still", by, machine, "restart_role", "a trainer makes no progress in its training phase")
+    yield FaultClass(
+        "trainer_still", by, machine, "restart_role", "a trainer makes no progress in its training phase",
+        traits=("in_step",),
+    )  # fmt: skip
     waits = "weights that exist do not reach who waits for them"
     yield FaultClass("weight_sync_still", by, machine, "restart_role", waits)
     yield FaultClass(
@@ -161,13 +164,20 @@ def _hardware() -> Iterator[FaultClass]:
         advice="no machine is at fault: look for what the job's kernels or its library access", traits=("alone",),
     )  # fmt: skip
     yield FaultClass("sxid_*", by, ("machine",), "reboot_node", "SXid {}")
-    yield FaultClass("nvlink5_*", by, ("machine",), "evict", "an NVLink error, Xid {}")
+    yield FaultClass("nvlink5_*", by, ("machine",), "reboot_node", "an NVLink error, Xid {}")
     yield FaultClass("nvlink_74_*", by, ("machine",), "reset_gpu", "an NVLink error, Xid 74: {}")
     yield FaultClass("nvlink_fatal_node", by, ("machine",), "reboot_node", "links of several GPUs of the node failed")
     yield FaultClass("nvlink_fatal_many", by, ("network",), "probe", "links of GPUs on several nodes failed together")
     yield FaultClass("nvlink_origin_unseen", by, ("unknown",), "none", "GPUs report a failed link and no log shows it")
     yield FaultClass("ecc_dbe*", by, ("machine",), "evict", "an uncorrectable memory error of its GPU")
     yield FaultClass("off_bus_many", by, ("machine",), "reboot_node", "several GPUs of the node left the bus together")
+    yield FaultClass(
+        "fault_of_another_hour",
+        by,
+        ("machine",),
+        "probe",
+        "its hardware failed hours before by its stamp, or in another zone as it ended",
+    )
     yield FaultClass("out_of_time", by, ("none",), "none", "an event of another time")
     yield FaultClass("soft_lockup", by, ("machine",), "reboot_node", "a processor was stuck in the kernel")
     yield FaultClass(
@@ -176,8 +186,15 @@ def _hardware() -> Iterator[FaultClass]:
     yield FaultClass("gpu_link_errors", by, ("machine",), "probe", "a link between its GPUs corrected very many errors")
     yield FaultClass("machine_check", by, ("machine",), "evict", "an uncorrected hardware error of the host")
     yield FaultClass("kernel_panic", by, ("machine",), "reboot_node", "the kernel panicked")
-    yield FaultClass("disk_error", by, ("machine", "storage"), "probe", "a disk or a local file system failed")
+    yield FaultClass(
+        "disk_error", by, ("machine", "storage"), "probe", "a disk or a local file system failed", traits=("of_disk",)
+    )
     yield FaultClass("gpu_uncorrected", by, ("machine",), "reset_gpu", "an uncorrectable hardware error of its GPU")
+    yield FaultClass(
+        "gpu_rows_spent", by, ("machine",), "probe", "a row of its GPU's memory failed and could not be remapped",
+        advice="no reset and no restart mends it: keep jobs off this GPU, and have the vendor's field diagnostic confirm it; the "
+        "vendor then replaces such a GPU (RMA)",
+    )  # fmt: skip
     yield FaultClass(
         "gpu_counted",
         by,

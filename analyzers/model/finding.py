@@ -76,8 +76,11 @@ class Finding:
     suspects: tuple[Suspect, ...] = ()
     together: bool = False
     narrows: bool = False
+    assumes: str = ""  # what it takes for granted and no record shows, and what would: nothing is evicted for it alone
     scope: frozenset[int] = frozenset()
     onset: float | None = None
+    no_earlier_than: float | None = None  # a hang had not begun by then, as the time-out says that ended it
+    no_later_than: float | None = None  # it had happened by then: no line of a crash has a time, or a watchdog gave up
     first_symptom: Evidence | None = None
     victims: tuple[int, ...] = ()
     chains: tuple[tuple[int, ...], ...] = ()  # victim … culprit, each waits for the next

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -35,9 +35,10 @@ _CALLED_FOR = frozenset({
     "waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device",
 })  # fmt: skip
 """Duties for which a network call is made: they say more than the call itself."""
-THREAD_WAIT, SERVING = "thread_wait", "serving"
+THREAD_WAIT, SERVING, PROCESS_WAIT = "thread_wait", "serving", "process_wait"
+_WAITS = (PROCESS_WAIT, THREAD_WAIT, SERVING)
 _FROM_OUTSIDE = frozenset({SERVING, NETWORK_CALL})
-_IDLE = _FROM_OUTSIDE | {THREAD_WAIT, "idle_worker", "sleeping"}
+IDLE = _FROM_OUTSIDE | {THREAD_WAIT, PROCESS_WAIT, "idle_worker", "sleeping"}
 _LIBRARY_ROOTS = frozenset({"torch", "torchvision", "numpy", "triton", "cupy", "nvidia"}) | sys.stdlib_module_names
 
 
@@ -114,8 +115,9 @@ class FrameRules:
         rule, frame = found[0]
         if rule.duty == NETWORK_CALL:
             rule, frame = next((one for one in found if one[0].duty in _CALLED_FOR), found[0])
-        elif rule.duty in (THREAD_WAIT, SERVING):  # what is around it says for what
-            rule, frame = next((one for one in found if one[0].duty not in (THREAD_WAIT, SERVING)), found[0])
+        elif rule.duty in _WAITS:  # what is around it says for what
+            said = [one for one in found if one[0].duty not in _WAITS]
+            rule, frame = next(iter(said or [one for one in found if one[0].duty == PROCESS_WAIT] or found))
         operation = _last_part(frame.function) if rule.operation == "$function" else rule.operation
         reasons = tuple(dict.fromkeys(one.duty for one, _ in found))
         return Duty(rule.duty, operation, self._of(frame)[3], reasons)
@@ -201,8 +203,12 @@ def training_thread(dump: StackDump, rules: FrameRules) -> tuple[Thread | None, 
     main = next((thread for thread in dump.threads if thread.main), None)
     main = main or max(dump.threads, key=lambda thread: len(thread.frames), default=None)
     duty = rules.duty(main.frames) if main is not None else Duty()
-    if duty.name == THREAD_WAIT and not _gets_from_outside(dump, main, rules):
-        duty = Duty()  # what it waits for is its own process's: so is a hang
+    if THREAD_WAIT in (duty.name, *duty.reasons[:1]):
+        from_outside = _from_outside(dump, main, rules)
+        if duty.name == THREAD_WAIT and not from_outside:
+            duty = Duty()  # what it waits for is its own process's: so is a hang
+        elif duty.name == "data_loader" and SERVING in from_outside and _is_by_name(duty, main, rules):
+            duty = replace(duty, name=THREAD_WAIT)  # a loader that others fill
     if duty.name != "waiting_gradient":
         return main, duty
     for thread in dump.threads:
@@ -211,7 +217,19 @@ def training_thread(dump: StackDump, rules: FrameRules) -> tuple[Thread | None, 
     return main, duty
 
 
-def _gets_from_outside(dump: StackDump, main: Thread | None, rules: FrameRules) -> bool:
-    """Whether all other threads are idle and one waits for another process: what the main one lacks has to come from there."""
-    others = {rules.duty(thread.frames).name for thread in dump.threads if thread is not main and thread.frames}
-    return bool(others & _FROM_OUTSIDE) and others <= _IDLE
+def _from_outside(dump: StackDump, main: Thread | None, rules: FrameRules) -> frozenset[str]:
+    """Return how other threads wait for another process, where all are idle: what the main one lacks has to come from there."""
+    others = {_duty_of(thread, rules) for thread in dump.threads if thread is not main and thread.frames}
+    return _FROM_OUTSIDE & others if others <= IDLE else frozenset()
+
+
+def _duty_of(thread: Thread, rules: FrameRules) -> str:
+    """Return the duty of a thread. Of one in no known place the system call shows that it waits on a socket."""
+    duty = rules.duty(thread.frames).name
+    return NETWORK_CALL if duty in ("", "idle_worker") and any(one.call for one in thread.sockets) else duty
+
+
+def _is_by_name(duty: Duty, main: Thread | None, rules: FrameRules) -> bool:
+    """Whether the name of a function of the user's own gave this duty."""
+    user = rules.user_frame(main.frames) if main is not None else None
+    return user is not None and normal(user) == duty.function

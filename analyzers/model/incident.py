@@ -15,7 +15,7 @@ IncidentKind = Literal["hang", "slow", "crash", "numeric", "hardware", "silence"
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a detector saw. Two with the same ``kind`` and ``detector`` in one incident are the same symptom again."""
+    """What a detector saw. Two with the same ``subject`` in one incident are the same symptom again."""
 
     kind: IncidentKind
     detector: str  # no_progress outstanding zero_traffic rank_dead rank_silent hardware_event nan spike …
@@ -24,6 +24,14 @@ class Symptom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ranks: tuple[int, ...] = ()  # that showed it first, which is no proof of guilt
     nodes: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()  # of each of the ranks; empty: no role is known
+
+    @property
+    def subject(self) -> tuple[object, ...]:
+        """Return what it is about: its kind and detector, and where a rule of roles fired, which role.
+
+        Another instance of the same role is not another: all ranks of a trainer end when one is restarted.
+        """
+        return self.kind, self.detector, frozenset(self.roles) if self.detector == "role_stalled" else None
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,6 +84,7 @@ class VersionClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     nodes: tuple[str, ...] = ()  # of them
     ranks: tuple[int, ...] = ()
     takes: bool = False  # the action takes nodes out
+    restarts: bool = False  # the action restarts one role
     outside: bool = False  # the job was ended from outside
     proven: bool = False  # the state of a process or a device shows it: no other evidence contradicts that
 

@@ -12,11 +12,13 @@ from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump, LogEvent, Placement, ProcessState, RasCommunicator, StackDump
 
+BLOCKED = frozenset({"D", "I"})  # uninterruptible; I adds nothing to the load, as a client of Lustre waits
 READ_AGAIN_SECONDS = 12.0  # within which an agent that goes on reads each process again
 _LOCAL_RANK = re.compile(r"(?:(?<![A-Za-z])LOCAL_RANK=|--local[-_]rank[= ])(\d{1,5})(?!\S)")
 _STORAGE = re.compile(
-    r"nfs|rpc_wait_bit|rpc_execute|wait_on_page|folio_wait|io_schedule|lustre|ptlrpc|cl_sync|ll_file|fuse|ceph|gpfs|"
-    r"mmfs|beegfs|wekafs|blk_|jbd2|xfs_|ext4_|btrfs|wait_on_buffer|do_get_write_access|request_wait_answer"
+    r"nfs|rpc_wait_bit|rpc_execute|wait_on_commit|wait_on_page|lock_page|folio_|filemap_|io_schedule|balance_dirty_pages|"
+    r"lustre|ptlrpc|ldlm_|cl_sync|cl_lock|ll_file|osc_|mdc_|lov_|obd_get_|fuse|request_wait_answer|ceph|cifs|smb\d*_|"
+    r"gpfs|mmfs|beegfs|wekafs|blk_|jbd2|xfs_|ext4_|btrfs|wait_on_buffer|do_get_write_access"
 )  # functions a thread sleeps in while a file system or block device answers (Linux 5.x and 6.x; mount.nfs, Lustre, FUSE)
 
 
@@ -102,7 +104,7 @@ def _ras_pids(record: RasCommunicator, topology: Topology) -> Iterator[tuple[int
 
 def in_files(row: ProcessState) -> bool:
     """Whether a process waits, uninterruptibly, for a file system or a block device."""
-    return row.state == "D" and _STORAGE.search(row.wait_channel or "") is not None
+    return row.state in BLOCKED and _STORAGE.search(row.wait_channel or "") is not None
 
 
 def rows_by_rank(window: Window, topology: Topology) -> dict[int, list[ProcessState]]:

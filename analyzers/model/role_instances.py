@@ -89,6 +89,7 @@ class Instance:
     pid: int | None = None
     epoch: int | None = None
     state: RoleStanding | None = None
+    state_at: float | None = None  # when it was first read to be so
     phase: str | None = None
     phase_since: float | None = None
     weights: int | None = None
@@ -156,6 +157,8 @@ class Instance:
         self.seen_at, self.source = max(self.seen_at, at), record.source
         if self.weights is not None and record.weights not in (None, self.weights):
             self.given_at = (*self.given_at[-1:], at)
+        if record.state not in (None, self.state):
+            self.state_at = at
         for name in ("rank", "pid", "epoch", "state", "weights", "queue_depth", "lease_seconds", "hardware"):
             if (value := getattr(record, name)) is not None:
                 setattr(self, name, value)

@@ -17,6 +17,7 @@ from analyzers.model.role_silence import ENDED, NOT_SEEN, STOPPED, Seen, renamed
 from analyzers.model.role_transfers import held_up
 
 PAST = 5.0  # times its own longest rest
+LATE = 0.6  # so sure is that a trainer stands which is late and uses its processor: it may do something rare
 MOST_BY_CHANCE = 6  # so few may all come late
 _START = "warm_up"  # one that has finished nothing yet may compile for its first request
 MOST_OF = 0.8  # of the time it was busy
@@ -166,10 +167,7 @@ class _Search(Look):
         past = known and count is not None and rests >= max(rule.decided_seconds, PAST * count.longest)
         peers = [other for other in self.waits.of_role(one.role) if other is not one and self.moves(other)]
         if training:
-            active = self.seen.get(one.seat, NOT_SEEN).still_seconds
-            strength = 0.8 if active is not None else 0.75 if past else 0.4
-            why = f"in phase {one.phase} it made no progress for {rests:.0f} s"
-            return self.stall("trainer_still", one, self.now - rests, strength, why)
+            return self._still_in_training(one, rests, past=past)
         starts = count is not None and not count.value and rests < self.rules.of_phase(_START).longest_seconds
         if starts or rests < rule.decided_seconds or not (peers or past) or self._may_still_end(one, count, rests):
             return None
@@ -179,6 +177,32 @@ class _Search(Look):
         engine = kind in ("rollout", "hybrid")
         fault_class = "engine_still" if engine else "tool_still" if kind == "environment" else "worker_still"
         return self.stall(fault_class, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
+
+    def _still_in_training(self, one: Instance, rests: float, *, past: bool) -> Stall:
+        """Return what is said of a trainer. One that waits for its peers may rest, and use its processor or not."""
+        active = self.seen.get(one.seat, NOT_SEEN).still_seconds
+        strength = 0.75 if past else 0.4
+        if active is not None:
+            strength = LATE if active < self._bound(one) else 0.4 if self._has_a_peer_at_work(one) else 0.8
+        why = f"in phase {one.phase} it made no progress for {rests:.0f} s"
+        return self.stall("trainer_still", one, self.now - rests, strength, why)
+
+    def _has_a_peer_at_work(self, one: Instance) -> bool:
+        """Whether another of its role uses its processor in its training phase: this one may wait for it."""
+        return any(
+            other is not one
+            and self.rules.phase_kind(other.phase) == "train"
+            and not self.waits.active(other)
+            and self._rests(other) < self._bound(other)
+            for other in self.waits.of_role(one.role)
+        )
+
+    def _is_late(self, one: Instance) -> bool:
+        """Whether it counts its work, and has finished none for far longer than ever: a process that spins is busy too."""
+        count = one.tokens or one.steps
+        if count is None or not count.moved or not self.fresh(count.seen_at):
+            return False
+        return count.still_seconds >= max(self._bound(one), PAST * count.longest)
 
     def _may_still_end(self, one: Instance, count: Count | None, rests: float) -> bool:
         """Whether its role counts what has ended, and this has taken no longer yet than the work of others did."""
@@ -215,7 +239,7 @@ class _Search(Look):
             if count is not None and self.fresh(count.seen_at)
         ]
         active = self.seen.get(one.seat, NOT_SEEN).still_seconds
-        if self.rules.phase_kind(one.phase) == "train" and active is not None:
+        if self.rules.phase_kind(one.phase) == "train" and active is not None and not self._is_late(one):
             known.append(active)
         rests = min(known, default=0.0)
         if one.requests_running is not None:  # what it did not do while it had nothing to do shows nothing
@@ -265,7 +289,8 @@ class _Search(Look):
         compared = compared and (own.work is not None or not waits)  # a wait is no work of its own
         most = self._least_of_peers(one, own, speeds) if compared else 0.0
         if most:
-            why = f"it does {most / max(own.a_request, 1e-9):.1f} times less a request than any peer with as many"
+            like = f" on {one.hardware}" if one.hardware else ""
+            why = f"it does {most / max(own.a_request, 1e-9):.1f} times less a request than any peer with as many{like}"
             return self.stall("role_slow", one, since, 0.6 + waited, why)
         if waits or one.piled_since is None or one.piled_since > since:
             return None

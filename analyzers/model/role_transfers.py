@@ -6,12 +6,14 @@ names one instance waits for that instance's part of it; one that names none, or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import median_low
 
 from analyzers.model.role_instances import Instance, Seat, serving
 from analyzers.model.role_look import Look, Stall
-from analyzers.model.role_waits import newer
+from analyzers.model.role_waits import MOST_AHEAD, newer
 
 MOST_NAMED = 8
 _SENDS_LATER = frozenset({"switch", "warm_up", "checkpoint"})
@@ -23,7 +25,7 @@ def held_up(look: Look) -> Iterator[Stall]:
     An instance that is in the phase of a sync before there are newer weights waits for the tail of a step.
     """
     trainers = look.waits.of_kind("trainer") or look.waits.of_kind("hybrid")
-    newest = max((one.weights for one in serving(look.instances) if one.weights is not None), default=None)
+    newest = _newest(look, trainers)
     moves = any(map(look.moves, serving(look.instances)))
     for role in sorted({one.role for one in serving(look.instances)} - {one.role for one in trainers}):
         members = look.waits.of_role(role)
@@ -53,6 +55,20 @@ def held_up(look: Look) -> Iterator[Stall]:
             strength = 0.8 if certain else 0.7 if sure else 0.4
             seconds = max(waits[one.seat] for one in stuck)
             yield from _not_sent(look, stuck, [sender] if sender is not None else trainers, strength, seconds)
+
+
+def _newest(look: Look, trainers: Sequence[Instance]) -> int | None:
+    """Return the newest version of the weights that there is: the trainers' own, or one that two instances state.
+
+    One that is far beyond the others is no version, of a trainer neither. Where no trainer states any, each instance is believed.
+    """
+    said = [(one, one.weights) for one in serving(look.instances) if one.weights is not None]
+    most = median_low(version for _, version in said) + MOST_AHEAD if said else 0
+    near = [(one, version) for one, version in said if version <= most]
+    times = Counter(version for _, version in near)
+    roles = {one.role for one in trainers}
+    own = {version for one, version in near if one.role in roles}
+    return max((version for version in times if not own or version in own or times[version] > 1), default=None)
 
 
 def _not_sent(

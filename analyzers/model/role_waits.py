@@ -15,6 +15,7 @@ from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.role_instances import Instance, Seat, serving
 
 QUEUE = "queue:"
+MOST_AHEAD = 1_000  # versions of the weights beyond those of the others: one that states more is believed in nothing
 _Edge = tuple[str, int | None]  # what is waited for, and the version of the weights that the waiter has
 
 

@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzers.knowledge import Knowledge
-from analyzers.model.frames import NETWORK_CALL, SERVING, THREAD_WAIT, Duty, FrameRules, normal, shown, training_thread
+from analyzers.model.frames import (
+    IDLE,
+    NETWORK_CALL,
+    PROCESS_WAIT,
+    SERVING,
+    THREAD_WAIT,
+    Duty,
+    FrameRules,
+    normal,
+    shown,
+    training_thread,
+)
 from analyzers.model.processes import Owners
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
@@ -15,7 +26,7 @@ from analyzers.model.window import Window
 from collectors.records import Frame, ProcessState, SocketWait, StackDump, Steps, Thread
 
 WAITING = frozenset({"waiting_collective", "waiting_p2p", "waiting_gradient", "waiting_device"})
-SOFT = frozenset({"store", "idle_worker", NETWORK_CALL, SERVING, THREAD_WAIT})
+SOFT = frozenset({"store", "idle_worker", NETWORK_CALL, SERVING, THREAD_WAIT, PROCESS_WAIT})
 """Duties that wait for others outside communication, or show nothing: neither waiting nor suspect."""
 ROUND_SECONDS = 15.0
 """Stacks of one evidence round: an agent takes those of all its ranks at once, twice, and all nodes are asked together."""
@@ -161,6 +172,10 @@ def _standing(
         sockets = tuple(wait for one in helpers for wait in _waits_of(one) if _outward(wait, rank))
     if name in _CALLS_UNSEEN and any(one.call for one in sockets):
         name = NETWORK_CALL
+    elif name == "compute" and _is_called(newest):
+        name = SERVING
+    elif name == PROCESS_WAIT and any((one.duty.name or "compute") not in IDLE for one in helpers):
+        name = "compute"  # for a process of its own: so is a hang
     before = trainers[-2].frames if len(trainers) > 1 else None
     since = (newest.dump.at or 0.0) - ROUND_SECONDS
     of_round = [one.dump.at for one in trainers if _live(one.dump) and one.dump.at is not None and one.dump.at >= since]
@@ -186,6 +201,12 @@ def _standing(
 
 def _waits_of(one: Observation) -> tuple[SocketWait, ...]:
     return one.thread.sockets if one.thread else ()
+
+
+def _is_called(one: Observation) -> bool:
+    """Whether it is blocked on sockets of which none leads to another process: it waits for one to come."""
+    calls = [wait for wait in _waits_of(one) if wait.call]
+    return bool(calls) and all(not wait.hops or wait.hops[0].pid == one.dump.pid for wait in calls)
 
 
 def _outward(wait: SocketWait, rank: int) -> bool:

@@ -28,6 +28,7 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], doc("Kinds of evidence that it rests on: the one that claims it, then those that agree.")
     ] = ()
     onset: Annotated[str | None, doc("When it began, as RFC 3339; null: unknown.")] = None
+    assumes: Annotated[str, doc("What it takes for granted and no evidence shows; empty: nothing.")] = ""
     calibration: Annotated[str, doc("What the probabilities were calibrated on: none, simulator or site.")] = "none"
     n: Annotated[int, doc("How many incidents they were calibrated on.")] = 0
 
@@ -148,6 +149,10 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     ] = "none"
     nodes: Annotated[tuple[str, ...], doc("The nodes that it is about.")] = ()
     ranks: Annotated[tuple[int, ...], doc("The ranks that it is about, where no node is known.")] = ()
+    nodes_of_ranks: Annotated[
+        tuple[str, ...],
+        doc("Where all of these ranks ran, as far as is seen; it is about the ranks, and names no node."),
+    ] = ()
     devices: Annotated[tuple[str, ...], doc("The devices that it is about, where no node is known.")] = ()
     role: Annotated[str | None, doc("The role that it is about; null: none.")] = None
     instance: Annotated[str | None, doc("The instance of the role that it is about; null: all of them.")] = None

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.model.clocks import aligned
 from analyzers.model.recorder import RecorderTable, whole_values
@@ -22,6 +23,7 @@ from analyzers.model.roles import by_role
 from analyzers.model.tables import tabulate
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
+    STEP_COLUMNS,
     FlightRecorderDump,
     KernelEvent,
     LogEvent,
@@ -29,6 +31,7 @@ from collectors.records import (
     ProcessState,
     Record,
     Ring,
+    Steps,
 )
 
 R = TypeVar("R", bound=Record)
@@ -278,6 +281,20 @@ def last_activity_ns(dump: FlightRecorderDump) -> int:
     """Return the newest instant that a dump's entries mention, -1 for an empty dump."""
     data = whole_values(dump.columns.get("created_ns", b""))
     return int(data.max()) if len(data) else -1
+
+
+def newest_step_at(steps: Steps) -> float | None:
+    """Return when the newest step of a series was reported, UTC seconds; None where its lines have no time."""
+    at = step_instants(steps)
+    return float(at.max()) if len(at) else steps.at
+
+
+def step_instants(steps: Steps) -> NDArray[np.float64]:
+    """Return when steps of a series were reported, UTC seconds; lines without a time, and what a cut left, are dropped."""
+    data, size = steps.columns.get("at", b""), np.dtype(STEP_COLUMNS["at"]).itemsize
+    at: NDArray[np.float64] = np.frombuffer(data[: len(data) // size * size], STEP_COLUMNS["at"])
+    known: NDArray[np.float64] = at[np.isfinite(at)]
+    return known
 
 
 def outdated_ranks(newest: Sequence[FlightRecorderDump]) -> frozenset[int]:

@@ -23,7 +23,9 @@ def observe_role(
     idle = sorted(one.instance for one in after if not _works(one, restart.step, facts))
     if len(after) == len(restart.epochs) and not idle:
         epochs = ", ".join(f"{one.instance} under epoch {one.epoch}" for one in after)
-        return "cured", f"{role} {epochs}: it has registered and works"
+        seen = all(one.worked or _has_new_weights(one, restart.step) for one in after)
+        shows = "and works" if seen else "and the job has done steps since"
+        return "cured", f"{role} {epochs}: it has registered {shows}"
     if now < completed_at + BACK_SECONDS:
         return None
     if missing := sorted(restart.epochs.keys() - {one.instance for one in after}):
@@ -44,6 +46,8 @@ def _works(one: RoleInstance, step: int | None, facts: RoleFacts) -> bool:
         return bool(one.worked) or done
     if one.worked is not None:
         return one.worked
-    if one.weights is not None:
-        return one.weights > max(step or 0, one.first_weights or 0)
-    return done
+    return done if one.weights is None else _has_new_weights(one, step)
+
+
+def _has_new_weights(one: RoleInstance, step: int | None) -> bool:
+    return one.weights is not None and one.weights > max(step or 0, one.first_weights or 0)

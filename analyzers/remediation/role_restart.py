@@ -17,6 +17,7 @@ import msgspec
 
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.doc import doc
+from analyzers.model.role_waits import MOST_AHEAD
 from analyzers.model.verdict import TAKES_NODES, Verdict
 
 GROUPED = frozenset({"trainer", "hybrid", "critic"})
@@ -25,7 +26,6 @@ ROLLOUT = "rollout"
 MOST_FAILED = 2  # restarts of a role in a row that did not bring it back
 MOST_AGAIN, AGAIN_SECONDS = 3, 3_600.0  # restarts of an instance that came back, where no step says whether it gets on
 MOST_IN_STEP = 3  # restarts within one step, each of another instance: then the step itself is at fault
-MOST_AHEAD = 1_000  # versions beyond those that the job's instances have counted up to
 
 
 class RoleInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class RoleInstance(msgspec.Struct, frozen=True, kw_only=True):
     registered_at: float = 0.0  # under this epoch
     weights: int | None = None  # the version that it has: a trainer's is the number of steps that are done
     first_weights: int | None = None  # … that it had first under this epoch
-    worked: bool | None = None  # whether a counter of its own has grown under this epoch; None: it states none
+    worked: bool | None = None  # whether a counter of its own has grown under this epoch; None: none was ever stated
 
     @property
     def serving(self) -> bool:
@@ -291,6 +291,8 @@ def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]
     known, asked = facts.of(role), action.kind == "restart_role"
     exact = [one for one in known if one.instance in names]
     there = exact or [one for one in known if one.node in nodes]
+    if names and not exact and len(there) > 1:  # which of its node's instances that process was, its lease shows
+        there = [one for one in there if one.state == "lost"]
     if facts.is_grouped(role) or not names | nodes:
         there = known if there or not names | nodes else []
     return (role, there) if there or (asked and not known) else None

@@ -337,7 +337,8 @@ def _run_out(transition: Transition, one: Remediation) -> None:
     elif one.status == "claimed":
         transition.change(one, "released", "engine", details, status="approved", claim=None)
     else:
-        why = f"the claim of {one.claim.by} ran out while it acted: how far it came is unknown; check, or undo it"
+        then = "check, or undo it" if one.nodes else "check the job"
+        why = f"the claim of {one.claim.by} ran out while it acted: how far it came is unknown; {then}"
         ended = {"status": "failed", "claim": None, "because": why, "outcome": "unknown"}
         transition.change(one, "failed", "engine", details | {"why": why}, **ended)
 

@@ -66,7 +66,7 @@ def choose_action(
     if (restart := _restart(_paired(culprits, roots))) is not None:
         return restart
     machines = [(root, entry) for root, entry in _paired(culprits, roots) if root.finding.cause == "machine"]
-    proven = [(root, entry) for root, entry in machines if _proven(root, entry)]
+    proven = [(root, entry) for root, entry in machines if _proven(root, entry) and not _event_of(root)]
     # The plan weighs the doubt about a dead process by itself, unless something else holds the machine back.
     weighed = [(root, entry) for root, entry in machines if (root, entry) in proven or root.finding.symptom == "crash"]
     waiting = [(entry, why) for root, entry in weighed if (why := held(root)) is not None]
@@ -75,7 +75,7 @@ def choose_action(
         return _not_yet(waiting)
     if proven and not _too_many([entry for _, entry in proven], topology):
         return _evict(proven, partly=len(proven) < len(culprits))
-    if machines and machines[0][0].families == {"hardware"}:
+    if machines and _event_of(machines[0][0]):
         return _hardware(machines, knowledge, of=len(culprits))
     if machines:
         return _look_first([entry for _, entry in machines])
@@ -97,6 +97,15 @@ def choose_action(
     return Action(kind=kind, nodes=nodes, ranks=ranks, role=role, instance=instance, why=why)
 
 
+def with_places(action: Action, topology: Topology) -> Action:
+    """Add where the ranks of an action ran, if it is known of all: words name it, and no plan takes it as a node's guilt."""
+    found = [topology.nodes.get(rank) for rank in action.ranks]
+    known = tuple(dict.fromkeys(node for node in found if node is not None))
+    if action.nodes or None in found:
+        return action
+    return msgspec.structs.replace(action, nodes_of_ranks=known)
+
+
 def lost_a_peer_alone(findings: Sequence[Finding]) -> bool:
     """Return whether processes only report that they lost a peer, and nothing else is claimed."""
     claims = {finding.fault_class for finding in findings}
@@ -107,11 +116,13 @@ def _restart(pairs: list[tuple[Candidate, Culprit]]) -> Action | None:
     """Restart what the roles' own reports name, and no machine; a second kind of evidence on the machine comes first."""
     root, entry = pairs[0]
     row = fault_class(root.finding.fault_class)
-    more = row.strongest in _MORE_THAN_A_ROLE or "raised_again" in row.traits
+    own = "own_failure" in row.traits and "was_ended" not in row.traits  # also of its code, or for want of memory
+    more = row.strongest in _MORE_THAN_A_ROLE or own
     reported = more and "roles" in root.families - {root.finding.family}
     if not (reported or row.strongest == "restart_role") or not root.certain or "hardware" in root.families:
         return None
-    if entry.probability < _ENOUGH_TO_RESTART or root.finding.cause == "unknown":
+    alike = root.finding.cause == "unknown" and not root.narrowed  # no evidence tells the ranks of the role apart
+    if entry.probability < _ENOUGH_TO_RESTART or alike:
         return _look_first([entry]) if root.finding.cause in ("machine", "unknown") else None
     restarts = root.suspects[0].restarts
     if restarts == "job":
@@ -134,6 +145,17 @@ def _proven(root: Candidate, entry: Culprit) -> bool:
         and entry.kind in ("node", "rank", "device")
         and (bool(fault_class(root.finding.fault_class).proof) or agreed)
     )
+
+
+def _event_of(root: Candidate) -> str:
+    """Return the hardware event that decides what is done; "" where other evidence is more than that event seen again.
+
+    What a program says of its GPU, or that it ended, is the same fault as the kernel's event beside it.
+    """
+    if "hardware" not in root.families or not root.families <= {"hardware", "log"}:
+        return ""
+    said = (root.finding.fault_class, *root.agreeing) if root.finding.family == "hardware" else root.agreeing
+    return next((name for name in said if "hardware" in fault_class(name).claimed_by), "")
 
 
 def _too_many(entries: list[Culprit], topology: Topology) -> bool:
@@ -177,7 +199,7 @@ def _reason(root: Candidate) -> str:
 
 def _hardware(machines: list[tuple[Candidate, Culprit]], knowledge: Knowledge, of: int) -> Action:
     """Return what the first device's own event asks for, by the vendor's table or the site's, on all that it is asked for."""
-    own = [(root.finding.fault_class, entry) for root, entry in machines if root.families == {"hardware"}]
+    own = [(event, entry) for root, entry in machines if (event := _event_of(root))]
     kind = hardware_action(own[0][0], knowledge)
     asked = [(name, entry) for name, entry in own if hardware_action(name, knowledge) == kind]
     if advice := fault_class(asked[0][0]).advice:

@@ -15,7 +15,8 @@ from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Coverage, Culprit, Root, SlowPath, Verdict, instant
 from analyzers.model.window import Window
-from analyzers.verdict.action import Held, choose_action, lost_a_peer_alone, nothing_held
+from analyzers.verdict import ended
+from analyzers.verdict.action import Held, choose_action, lost_a_peer_alone, nothing_held, with_places
 from analyzers.verdict.candidates import Candidate, Correlation
 from analyzers.verdict.correlate import MOST_NOT_EXCLUDED
 from analyzers.verdict.explain import (
@@ -28,7 +29,7 @@ from analyzers.verdict.explain import (
 )
 from analyzers.verdict.senders import one_voice
 from collectors.records import Coverage as CoverageReport
-from collectors.records import Device, LogEvent, OpTimings, Placement, StackDump, Unread
+from collectors.records import Device, OpTimings, Placement, StackDump, Unread
 
 VERSION = "0.1.0"
 # A set larger than this, and than half the job, is no answer: the verdict abstains and states what would split it.
@@ -59,13 +60,16 @@ def compose(
         evidence.ids("pauses", excuse.evidence)
     for finding in decision.findings:
         evidence.ids(finding.analyzer, finding.evidence)
-    peer = _has_ended(window) and not considered and lost_a_peer_alone(decision.findings)
+    if not decision.findings:
+        evidence.ids("crash", ended.shown(window))
+    peer = ended.with_error(window) and not considered and lost_a_peer_alone(decision.findings)
     if explained:
         action = Action(kind="none", why="; ".join(dict.fromkeys(excuse.why for excuse in decision.excused[:4])))
     else:
         action = choose_action(
             culprits, [one for _, one in named], topology, knowledge, symptom, held, lost_a_peer=peer
         )
+        action = with_places(action, topology)
     return Verdict(
         symptom=symptom,
         cause=cause,
@@ -125,7 +129,9 @@ def _by_node(roots: list[Candidate], topology: Topology) -> list[Candidate]:
 
 def _of_its_node(root: Candidate) -> bool:
     """Whether its node is what is named: of a rank in its own code too, which more evidence may turn to the machine."""
-    return root.finding.cause == "machine" or has(root.finding.fault_class, "own_code")
+    also = root.agreeing if root.finding.cause == "unknown" else ()
+    own_code = any(has(name, "own_code") for name in (root.finding.fault_class, *also))
+    return root.finding.cause == "machine" or own_code
 
 
 def _joined(old: Candidate, new: Candidate, node: str) -> Candidate:
@@ -243,7 +249,8 @@ def _entry(
     ids += [number for one in about for number in evidence.ids(one.analyzer, one.evidence)]
     own, more = [suspect.why for suspect in suspects], [one.why for one in about if one.why]
     # What picked a suspect from a set explains more than that it was in the set.
-    reasons = list(dict.fromkeys([*more, *own] if root.narrowed else [*own, *more]))
+    said = list(dict.fromkeys([*more, *own] if root.narrowed else [*own, *more]))
+    reasons = [one for one in said if not any(other.startswith(f"{one}:") for other in said)]
     return Culprit(
         root=label,
         kind=kind,
@@ -312,6 +319,7 @@ def _root_entry(label: str, root: Candidate, decision: Correlation) -> Root:
         agreeing=agreeing,
         families=families,
         onset=began,
+        assumes=finding.assumes if len(families) == 1 else "",  # what else agrees was seen while it stood
     )
 
 
@@ -358,14 +366,6 @@ def has_gpus(window: Window, nodes: Collection[str]) -> bool | None:
     return any(one.nothing < one.runs for one in looked) if looked else None
 
 
-def _has_ended(window: Window) -> bool:
-    """Return whether a launcher reports an end with an error, or a watchdog that it ends its process: those give no stacks."""
-    events = window.records_of(LogEvent)
-    if any(event.event == "watchdog_abort" for event in events):
-        return True
-    return any(event.exit_code or event.signal for event in events if event.event in {"torchrun_failure", "exit"})
-
-
 def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ()) -> Coverage:
     """Return how much of the job was seen. ``nodes``: those of the action."""
     kinds = Counter(str(record.__struct_config__.tag) for record in window.records if not isinstance(record, Unread))
@@ -386,7 +386,7 @@ def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ())
         ranks_at_least=bool(topology.ranks) and topology.world_size is None,
         ranks_seen=len(seen),
         has_gpus=has_gpus(window, nodes),
-        has_ended=_has_ended(window),
+        has_ended=ended.with_error(window) or bool(ended.reported(window)),
         sources={kind: count for kind, count in sorted(kinds.items()) if count},
         other_attempts=tuple(str(number) for number in window.other_attempts),
         roles=dict(sorted(Counter(topology.roles[rank] for rank in seen & topology.roles.keys()).items())),

@@ -17,6 +17,8 @@ from analyzers.verdict.senders import one_voice
 # table and a hardware event are independent of it.
 SAME_EVENT: frozenset[Family] = frozenset({"waits", "roles", "stacks", "log"})
 EVEN_ODDS = 0.5  # a set of one that is less likely guilty than not remains a set
+FROZEN, FROZEN_ALONE = 0.8, 0.9
+"""So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ def narrowed(decision: Correlation, root: Candidate, finding: Finding, topology:
         return root
     if not agreed:
         return root if root.certain else _widened(root, finding)
+    if (found := _of_a_role(root, finding)) is not None:
+        return found
     ranks = frozenset(rank for suspect in agreed for rank in suspect.ranks)
     root = replace(root, arguments=root.arguments + _arguments(finding, ranks))
     if one_voice(root.senders, finding.senders, nodes_of(agreed, topology)):
@@ -125,7 +129,7 @@ def narrowed(decision: Correlation, root: Candidate, finding: Finding, topology:
     root = replace(root, senders=both, finding=_without_machine(root, finding))
     families = root.families | {finding.family}
     if root.certain:
-        return replace(root, families=families)
+        return replace(root, families=families, agreeing=(*root.agreeing, finding.fault_class))
     strength = max(suspect.strength for suspect in finding.suspects)
     if strength < EVEN_ODDS:
         return root  # a hint picks no suspect
@@ -145,6 +149,31 @@ def narrowed(decision: Correlation, root: Candidate, finding: Finding, topology:
         narrowed=root.narrowed or len(agreed) < len(root.suspects),
         families=families,
     )
+
+
+def _of_a_role(root: Candidate, finding: Finding) -> Candidate | None:
+    """Return a role that stands in step with those of its ranks that stacks find apart; None where they find none for sure.
+
+    By its rule the role stands still, and all of it alike: the others wait for who does not wait.
+    """
+    whole, picked = root.suspects[0], finding.suspects
+    in_step = whole.kind == "role" and has(root.finding.fault_class, "in_step") and whole.strength >= EVEN_ODDS
+    own_code = has(finding.fault_class, "own_code") and not has(finding.fault_class, "own_input")
+    sure = all(one.strength >= FROZEN_ALONE and set(one.ranks) < set(whole.ranks) for one in picked)
+    if not in_step or not own_code or not sure or (len(picked) > 1 and not finding.together):
+        return None
+    suspects = tuple(
+        replace(
+            whole, kind=one.kind, ranks=one.ranks, node=one.node, name="",
+            strength=joint(whole.strength, one.strength, once=True),
+        )
+        for one in picked
+    )  # fmt: skip
+    return replace(
+        root, suspects=suspects, narrowed=True, families=root.families | {finding.family},
+        agreeing=(*root.agreeing, finding.fault_class),
+        arguments=root.arguments + _arguments(finding, frozenset(rank for one in picked for rank in one.ranks)),
+    )  # fmt: skip
 
 
 def with_alike(decision: Correlation, finding: Finding) -> None:

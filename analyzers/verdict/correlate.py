@@ -19,6 +19,8 @@ from analyzers.verdict import device_events
 from analyzers.verdict.at_storage import blamed, is_storage, one_storage, with_waiters
 from analyzers.verdict.candidates import (
     EVEN_ODDS,
+    FROZEN,
+    FROZEN_ALONE,
     SAME_EVENT,
     Candidate,
     Correlation,
@@ -36,10 +38,7 @@ from analyzers.verdict.senders import one_voice
 
 _PRECEDENCE: tuple[Family, ...] = ("log", "waits", "roles", "process", "hardware", "timings", "stacks")
 MOST_NOT_EXCLUDED = 8
-FROZEN, FROZEN_ALONE = 0.8, 0.9
-"""So sure are stacks that two rounds found in one place: of all ranks alike, and of the one apart from those that wait."""
 SKEW_SECONDS = 1.0  # by which clocks differ
-LATER_SECONDS = 600.0  # a GPU that fails ends its program within a time-out; what comes later is another story
 SEVERE = 0.9  # so sure a device's own failure leads before an error of no known process
 
 
@@ -63,6 +62,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
     for finding in (f for f in claims if has(f.fault_class, "supports")):
         _support_or_stand(decision, finding, topology, least=FROZEN if runs_on else 0.0)
     decision.roots = one_storage(decision.roots)
+    device_events.without_links(decision, narrowing)
     for finding in narrowing:
         decision.roots = [narrowed(decision, root, finding, topology) for root in decision.roots]
         with_alike(decision, finding)
@@ -150,12 +150,15 @@ def _running(findings: Iterable[Finding]) -> bool:
 
 def _admit(decision: Correlation, finding: Finding, topology: Topology) -> None:
     for new in split(finding):
-        if confirm(decision, new, topology):
+        if _after_the_hang(decision, new):
+            continue
+        new = device_events.in_unknown_order(new, decision.findings)  # noqa: PLW2901
+        if confirm(decision, new, topology) or _too_late(decision, new, topology):
             continue
         if (why := _echo(decision, new, topology)) is not None:
             decision.rejected.extend(replace(suspect, why=why) for suspect in new.suspects[:4])
         else:
-            decision.roots.append(new)
+            device_events.stands(decision, new)
 
 
 def _strength(finding: Finding) -> float:
@@ -177,36 +180,67 @@ def confirm(decision: Correlation, new: Candidate, topology: Topology) -> bool:
     """Merge a root into the one that it is about; False where there is none."""
     for index, old in enumerate(decision.roots):
         if _same_root(old, new, topology):
-            decided = device_events.decides(old, new, EVEN_ODDS)
+            decided = device_events.decides(old, new, EVEN_ODDS, topology)
             decision.roots[index] = device_events.explained(old, new) if decided else _merged(old, new, topology)
             return True
     return False
 
 
 def _same_root(old: Candidate, new: Candidate, topology: Topology) -> bool:
-    """Two families are about the same root when they share a rank, or a machine and a device on it."""
-    if new.finding.family in old.families or _both_may_be(old, new, topology) or _came_later(old, new):
+    """Two families are about the same root when they share a rank, a line of a log, or a machine and a device on it."""
+    if (
+        new.finding.family in old.families
+        or _both_may_be(old, new, topology)
+        or device_events.came_later(old.finding, new.finding)
+    ):
         return False
-    if old.ranks & new.ranks:
+    if old.ranks & new.ranks or _lines(old) & _lines(new):
         return True
     if "machine" not in (old.finding.cause, new.finding.cause):
         return False
     return bool(_nodes(old, topology) & _nodes(new, topology)) and not (old.ranks and new.ranks)
 
 
+def _lines(root: Candidate) -> set[str]:
+    """Return the lines of logs that a claim of the program rests on: the kernel's own word for a kill is one of both families."""
+    if root.finding.cause != "code":
+        return set()
+    shown = (one.source for suspect in root.suspects for one in suspect.evidence)
+    return {source for source in shown if source.rpartition(":")[2].isdecimal()}
+
+
 def _came_later(old: Candidate, new: Candidate) -> bool:
-    """Whether a machine's own event is of long after a crash that a log reports: it did not cause that."""
-    if (old.finding.symptom, new.finding.family) != ("crash", "hardware"):
-        return False
-    crashed_at, seen_at = old.finding.onset, new.finding.onset
-    return crashed_at is not None and seen_at is not None and seen_at > crashed_at + LATER_SECONDS
+    return device_events.came_later(old.finding, new.finding)
+
+
+def _too_late(decision: Correlation, new: Candidate, topology: Topology) -> bool:
+    """Reject a machine's event long after a crash there, by itself: the rank that crashed may be named beside it."""
+    late = (_came_later(old, new) and _there(old, new, topology) for old in decision.roots)
+    return any(late) and _rejected_as_late(decision, new, "it came too long after the crash to have caused it")
+
+
+def _after_the_hang(decision: Correlation, new: Candidate) -> bool:
+    """Reject a machine's event long after watchdogs gave up, wherever it was: what it broke had stood still by then."""
+    hangs = (one for one in decision.findings if one.symptom == "hang")
+    late = any(device_events.came_later(one, new.finding) for one in hangs)
+    return late and _rejected_as_late(decision, new, "it came too long after the job had stopped to have caused that")
+
+
+def _rejected_as_late(decision: Correlation, new: Candidate, why: str) -> bool:
+    decision.rejected.extend(replace(one, why=f"{one.why}; {why}", ranks=()) for one in new.suspects[:4])
+    decision.findings = tuple(one for one in decision.findings if one is not new.finding)
+    return True
 
 
 def _both_may_be(old: Candidate, new: Candidate, topology: Topology) -> bool:
     """Whether a log blames the code and a device's event its machine: neither makes the other surer, or is its echo."""
     said = (old.finding.family, old.finding.cause), (new.finding.family, new.finding.cause)
-    there = old.ranks & new.ranks or _nodes(old, topology) & _nodes(new, topology)
-    return said == (("log", "code"), ("hardware", "machine")) and bool(there)
+    return said == (("log", "code"), ("hardware", "machine")) and _there(old, new, topology)
+
+
+def _there(old: Candidate, new: Candidate, topology: Topology) -> bool:
+    """Whether two roots are about one rank or one machine."""
+    return bool(old.ranks & new.ranks or _nodes(old, topology) & _nodes(new, topology))
 
 
 def _nodes(root: Candidate, topology: Topology) -> set[str]:
@@ -222,6 +256,8 @@ def _merged(old: Candidate, new: Candidate, topology: Topology) -> Candidate:
     if one_voice(old.senders, new.senders, nodes_of(agreed or old.suspects, topology)):
         return old
     picks = not old.certain and 0 < len(agreed) < len(old.suspects)
+    if (new.finding.family, new.finding.cause) == ("process", "unknown"):
+        return _picked(old, agreed) if picks and strength >= EVEN_ODDS else old
     kept = agreed if picks else old.suspects
     once = bool(SAME_EVENT & old.families and SAME_EVENT & new.families)
     raised = tuple(_raised(s, strength, new, once=once) if s in agreed or old.certain else s for s in kept)
@@ -236,6 +272,11 @@ def _merged(old: Candidate, new: Candidate, topology: Topology) -> Candidate:
     )
     at_storage = new.finding.family == "process" and new.finding.cause == "storage" and shows_who_only(old)
     return blamed(merged, new.finding) if at_storage and agreed else merged
+
+
+def _picked(root: Candidate, agreed: tuple[Suspect, ...]) -> Candidate:
+    """Return a root with those that are held in the kernel: who, and no machine is surer, for it is not shown what holds them."""
+    return replace(root, suspects=agreed, certain=len(agreed) == 1, narrowed=True)
 
 
 def _explained(old: Candidate, new: Candidate) -> Finding:
@@ -268,14 +309,18 @@ def _raised(suspect: Suspect, strength: float, new: Candidate, *, once: bool) ->
 def _echo(decision: Correlation, new: Candidate, topology: Topology) -> str | None:
     """Return why a root that agrees with none is not a root of its own; None where it is one."""
     for old in decision.roots:
-        if new.finding.family == old.finding.family or _both_may_be(old, new, topology) or _came_later(old, new):
+        if (
+            new.finding.family == old.finding.family
+            or _both_may_be(old, new, topology)
+            or device_events.came_later(old.finding, new.finding)
+        ):
             continue
         if _follows(old, new):
             return f"it ended without a word, and rank {', '.join(map(str, sorted(old.ranks)[:4]))} for a reason of its own"
         if new.ranks and new.ranks <= set(old.finding.victims):
             return f"it waits for rank {', '.join(map(str, sorted(old.ranks)[:4]))} itself"
         of_device = new.finding.family == "hardware" and new.finding.cause == "machine"
-        if of_device and topology.nodes and _nodes(new, topology):
+        if of_device and topology.nodes and _nodes(new, topology) and not device_events.leads(old, new):
             return "no rank on it holds the job up"
         if new.finding.family == "stacks":
             return "a stack unlike the others' is a suspicion, and the waits end elsewhere"

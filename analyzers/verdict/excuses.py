@@ -14,6 +14,7 @@ from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import WAITING
 from analyzers.model.verdict import instant
+from analyzers.verdict.at_storage import is_storage
 from analyzers.verdict.candidates import Candidate, Correlation, Excused
 from analyzers.verdict.gate import next_round
 from analyzers.verdict.pauses import Pause, Pauses
@@ -174,6 +175,8 @@ def _excuse(root: Candidate, witness: Witness, pauses: Pauses, rounds: int | Non
     if not found or (root.certain and len(found) < len(ranks)):
         return None
     age = witness.age
+    if rounds is None and "process" in root.families and is_storage(root):
+        return None  # its process waits for the file server, and of files there is no second look that ends a pause
     if not all(pause.excuses(age) for pause in found.values()) or _stuck_in_files(found, age):
         return None
     return _written(root, found, witness, rounds)

@@ -7,16 +7,20 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Culprit, EvidenceItem, FirstSymptom, Missing, Rejected, Victims, instant
 from analyzers.model.window import Window
+from analyzers.verdict import ended
 from analyzers.verdict.candidates import Candidate, Correlation
 from collectors.records import KernelEvent, StackDump
 
 MOST_REJECTED = 8
+DECIDED = 0.8  # what is so probable is called very likely
 OF_PROCESSES = frozenset({"rank", "group", "stage", "node", "device"})  # kinds of suspects that ranks run on, or are
 MOST_ASSUMED = 4  # files
 MOST_CLAIMED = 64  # suspects and sentences of one finding
@@ -141,7 +145,18 @@ def missing_from(
         entries.append(
             Missing(what=f"{loose:,} {named} no rank: name the files stacks_rankN.json", matters=not culprits)
         )
-    return tuple(dict.fromkeys([*entries, *_assumed_years(decision, window)]))
+    entries = [*entries, *_assumed_years(decision, window)]
+    return tuple(dict.fromkeys(_confirming(entries) if _decided(decision, culprits) else entries))
+
+
+def _decided(decision: Correlation, culprits: tuple[Culprit, ...]) -> bool:
+    """Whether what is named is surely so: what is missing can confirm that, and no more."""
+    certain = all(root.certain for root in decision.roots)
+    return certain and bool(culprits) and all(one.probability >= DECIDED for one in culprits)
+
+
+def _confirming(entries: Iterable[Missing]) -> list[Missing]:
+    return [msgspec.structs.replace(one, what=one.what.replace("would decide", "would confirm it")) for one in entries]
 
 
 def _still_reading(decision: Correlation, culprits: tuple[Culprit, ...]) -> Iterator[Missing]:
@@ -163,13 +178,16 @@ def _assumed_years(decision: Correlation, window: Window) -> Iterator[Missing]:
     ]
     years = {event.source.rpartition(":")[0]: (instant(event.at) or "")[:4] for event in stated}
     for file, year in islice(years.items(), MOST_ASSUMED):
-        what = f"the year of {file}: its lines state none, and {year} is assumed by the file's time (`touch -d` sets another)"
+        by = "by stamps read beside them, or else the file's time (`touch -d` sets another)"
+        what = f"the year of {file}: its lines state none, and {year} is assumed {by}"
         yield Missing(what=what, matters=file in rests_on)
 
 
 def _nothing_to_go_by(window: Window) -> str:
     have = Counter(str(record.__struct_config__.tag) for record in window.records)
     read = ", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in sorted(have.items())) or "nothing"
+    if ended.reported(window):
+        return "why a process ended: its own log, its exit status and the kernel log of its node would decide"
     return f"no symptom in what was read ({read}): flight-recorder dumps, stacks and logs of every rank would decide"
 
 

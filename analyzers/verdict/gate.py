@@ -1,7 +1,7 @@
 """Whether a rank that holds the others up may be evicted now: two evidence rounds must have found it in the same place.
 
-One round cannot distinguish a stuck rank from a slow one. For files there is no second round: what they prove is all
-the proof there will be, and only a pause holds an eviction back.
+One round cannot distinguish a stuck rank from a slow one. For files there is no second round, and what they hold is all the
+evidence there will be: waits prove who holds the others up, and evict a machine only where its device or process shows why.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from analyzers.model.frames import normal
 from analyzers.model.processes import in_files
 from analyzers.model.standings import WAITING, Observation
 from analyzers.model.window import last_activity_ns
-from analyzers.verdict.candidates import Candidate
+from analyzers.verdict.candidates import Candidate, shows_who_only
 from analyzers.verdict.pauses import Pauses
 from analyzers.verdict.witness import Witness
 
@@ -65,7 +65,21 @@ class EvictionGate:
             )
         if self._waits_for_files(rank):
             return f"rank {rank} waits for files: its file system may be slow for every client"
-        return None if self.rounds is None else self._by_rounds(rank, root)
+        if "uninterruptible" in root.agreeing and "process" not in root.families:
+            return f"what holds rank {rank} in the kernel is not shown: its machine, or a file system of every client"
+        return self._by_files(rank, root) if self.rounds is None else self._by_rounds(rank, root)
+
+    def _by_files(self, rank: int, root: Candidate) -> str | None:
+        by_waits = shows_who_only(root)
+        if by_waits and any(has(name, "own_code") for name in root.agreeing):
+            return f"rank {rank} is in its own code: that, its data or its machine may hold it there"
+        motion, why = self.motion(rank)
+        if motion == FROZEN:
+            return None
+        if root.finding.assumes or not by_waits:
+            return root.finding.assumes or None
+        held = f"the waits show that rank {rank} holds the others up, and not why"
+        return why if motion == MOVING else f"{held}: two rounds of its stack, or the state of its process, would"
 
     def _by_state(self, rank: int) -> str | None:
         """Judge by the state of the process: "" if the rank may be evicted for it, None if it settles nothing."""

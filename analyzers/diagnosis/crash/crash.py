@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyzers.diagnosis.crash import accounts, outside, silence
@@ -25,6 +25,7 @@ from analyzers.diagnosis.crash.failures import (
     place,
     shows_itself,
 )  # fmt: skip
+from analyzers.diagnosis.crash.instants import first_of, newest_steps, no_later_than
 from analyzers.diagnosis.crash.lost_peers import may_be, peers_lost
 from analyzers.diagnosis.crash.statements import SHARE, is_stated, with_stated
 from analyzers.diagnosis.crash.suspects import MAX_EVIDENCE, crash_row, fault_class_of, rejected, suspects_of
@@ -33,7 +34,7 @@ from analyzers.model.finding import Evidence, Finding, Suspect
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import WHOLE_TEXT, KernelEvent, LogEvent, Placement, ProcessState, Steps
+from collectors.records import WHOLE_TEXT, KernelEvent, LogEvent
 
 SYMPTOMS = frozenset(
     {*OWN, *ECHOES, "preempted", "node_failure", "node_unheard", "time_limit", "cancelled", "stuck"}
@@ -48,6 +49,7 @@ NAMELESS = 0.55  # the strength of a report of a node without its name: its text
 STEP_ENDED = (
     "what ended the step, scancel or srun after a task that failed: the lines above it, or `sacct -j` of the job"
 )
+STEP_ONLY = 0.6  # a cancelled step alone: its own srun cancels it, too, after a task whose line may be cut off
 DISPUTED = 0.75  # of the strength is left where the launcher names another rank first
 
 
@@ -62,6 +64,7 @@ class Scene:
     table: Mapping[str, Any]
     not_for_memory: frozenset[int]  # ranks that were killed, and not by a kernel that was short of memory
     heard: frozenset[int] = frozenset()  # ranks of which a log or a process table shows anything
+    newest_steps: Mapping[str, float] = field(default_factory=dict)  # of each log, where its steps have times
     shows_device: bool = False  # whether the kernel or a tool reports more of a device than a program's own fault
 
     def of_kinds(self, *kinds: str) -> list[Failure]:
@@ -92,20 +95,14 @@ def _of_lines(window: Window, topology: Topology, knowledge: Knowledge, ordered:
     failures = tuple(failures_of(classified, window.records_of(KernelEvent), topology.nodes))
     seen = {failure.rank for failure in failures if failure.rank is not None}
     scene = Scene(
-        classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), _heard(window),
-        shows_device(window, knowledge),
+        classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), silence.heard(window),
+        newest_steps(window), shows_device(window, knowledge),
     )  # fmt: skip
-    found = list(_platform(scene, window)) or list(_uneven(scene, window)) or list(_roots(scene))
-    yield from found or silence.findings(scene.classified, scene.failures, scene.expected, topology, scene.heard)
-
-
-def _heard(window: Window) -> frozenset[int]:
-    """Return the ranks that logs or process tables show; agents read the logs of every rank that they place."""
-    kinds = (LogEvent, ProcessState, Steps, Placement) if window.live else (LogEvent, ProcessState, Steps)
-    found = {record.rank for record in window.records if isinstance(record, kinds)}
-    for placement in window.records_of(Placement) if window.live else ():
-        found.update(placement.ranks.ranks() if placement.ranks else ())
-    return frozenset(rank for rank in found if rank is not None)
+    found = (
+        list(_platform(scene, window)) or list(_uneven(scene, window)) or list(_roots(scene)) or list(_engine(scene))
+    )
+    last_step = max(scene.newest_steps.values(), default=None)
+    yield from found or silence.findings(classified, failures, scene.expected, topology, scene.heard, last_step)
 
 
 def _order(event: LogEvent) -> tuple[Any, ...]:
@@ -131,20 +128,20 @@ def _platform(scene: Scene, window: Window) -> Iterator[Finding]:
         why = "the job waits: the platform has no place for it, or cannot start its container"
         yield _outside(scene, waits, "pod_waits", 0.7, why)
         return
-    asked = scene.events("shutdown", "cancelled", "time_limit")
-    dead = outside.not_ended_by(scene.events("cancelled", "time_limit"), scene.failures)
-    if not all(outside.follows(failure, asked) for failure in dead) or scene.events("watchdog"):
+    asked = outside.asked_to_end(scene.classified, scene.failures)
+    if outside.failed_apart(scene.classified, scene.failures, asked) or scene.events("watchdog"):
         return
-    ended = scene.events("shutdown", "terminated", "cancelled", "time_limit")
+    of_step = sum(event.event == "step_cancelled" for event in asked)
+    ended = scene.events("shutdown", "terminated", "cancelled", "time_limit", *(["step_ended"] if of_step else []))
     if (asked or outside.interrupted(ended)) and (stood := outside.standstill(window, asked or ended)) is not None:
         yield _stood(scene, ended, stood)
     elif scene.events("time_limit"):
         yield _outside(scene, ended, "time_limit", 0.6, "the job reached its time limit and nothing failed before")
     elif outside.interrupted(ended) and not asked:
         yield replace(_outside(scene, ended, "interrupted", 0.7, outside.BY_KEY), cause="none")
-    elif scene.events("shutdown", "cancelled") or _all_terminated(scene):
+    elif asked or _all_terminated(scene):
         why = f"the job was {outside.how_ended(ended)} and no process failed by itself"
-        yield _outside(scene, ended, "terminated", 0.7, why)
+        yield _outside(scene, ended, "terminated", STEP_ONLY if len(asked) == of_step > 0 else 0.7, why)
     elif (steps := scene.events("step_ended")) and not scene.failures and not scene.heard:
         shown = tuple(evidence_of(event) for event in steps[:3])
         yield _finding(scene, "unknown", "exit_unexplained", (), [], evidence=shown, missing=(STEP_ENDED,))
@@ -222,12 +219,16 @@ def _roots(scene: Scene) -> Iterator[Finding]:
     """One finding a way of failing. Words outrank signals, and both outrank bare exit codes, which victims have too."""
     spoken = scene.of_kinds(*SPOKEN)
     certain = [failure for failure in spoken if not failure.handled]
-    silent = scene.of_kinds("killed", "crashed")
+    # What a launcher kills after a program has ended the job is a victim.
+    called = scene.of_kinds("ended_itself")
+    calls = [failure.event for failure in called if failure.event]
+    silent = outside.not_killed_after(calls, scene.of_kinds("killed", "crashed"))
     if certain or (spoken and not silent):
         # Ended without words while another gave its reason: srun and torchrun kill what is left. Unless it was first.
         mine = (certain or spoken) + [failure for failure in silent if failure.first]
     else:
-        mine = silent or scene.of_kinds("aborted") or _first_exits(scene) or scene.of_kinds("daemon_lost", "network")
+        mine = silent or scene.of_kinds("aborted") or called or _first_exits(scene)
+        mine = mine or scene.of_kinds("daemon_lost", "network")
     if not spoken and not mine and (network := scene.events("network")):
         mine = [_transport(network)]
     groups: dict[tuple[str, ...], list[Failure]] = defaultdict(list)
@@ -237,6 +238,12 @@ def _roots(scene: Scene) -> Iterator[Finding]:
         # The same failure said again without a prefix ("terminate called … what(): …") is no further process.
         placed = [failure for failure in groups[signature] if failure.rank is not None or failure.node is not None]
         yield _root(scene, placed or groups[signature], mine)
+
+
+def _engine(scene: Scene) -> Iterator[Finding]:
+    if (suspect := silence.of_engine(scene.classified)) is not None:
+        made = _finding(scene, "unknown", "engine_died", (suspect,), [], missing=(silence.ENGINE_LOG,))
+        yield replace(made, first_symptom=suspect.evidence[0])
 
 
 def _transport(events: Sequence[LogEvent]) -> Failure:
@@ -271,12 +278,11 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     row = rows.get("not_for_memory" if outright else spread, rows["one"])
     if f"{spread}_unheard" in rows and not _others_lost_a_peer(scene, group):
         row = rows[f"{spread}_unheard"]
-    if spread != "all" and "one_alone" in rows and not outright and not _others_seen(scene, group):
-        row = (
-            rows["one_shown"]
-            if "one_shown" in rows and any(map(shows_itself, scene.of_kinds("crashed")))
-            else rows["one_alone"]
-        )
+    if spread != "all" and "one_alone" in rows and not outright:
+        alone = not _others_seen(scene, group)
+        row = rows["one_alone"] if alone else row
+        if "one_shown" in rows and any(map(shows_itself, scene.of_kinds("crashed") if alone else group)):
+            row = rows["one_shown"]
     if spread != "all" and "unordered" in rows and not any(failure.first for failure in group):
         row = rows["unordered"]
     if (
@@ -330,7 +336,9 @@ def _others_seen(scene: Scene, group: Sequence[Failure]) -> bool:
     ended = [
         failure for failure in ended if not (said_again and failure.rank is None and failure.kind == group[0].kind)
     ]
-    ranks = (scene.heard | {failure.rank for failure in ended}) - own - {None}
+    # One that was killed and has no rank may be any of those heard, and a kill may have ended all: lines show none that ran on.
+    heard = frozenset() if own == {None} and group[0].kind == "killed" else scene.heard
+    ranks = (heard | {failure.rank for failure in ended}) - own - {None}
     if own == {None} and len(ranks) == 1:  # lines without a rank may be that one rank's
         return any(failure.rank is None for failure in ended)
     return bool(ranks or ended)
@@ -378,13 +386,11 @@ def _finding(
     guilty = {failure.rank for failure in group}
     victims = [failure for failure in scene.failures if failure.rank not in guilty and failure.kind not in SPOKEN]
     victims = [failure for failure in victims if not _may_be_one_of(group, failure)]
-    events = [event for kind, event in scene.classified if kind in SYMPTOMS and event.at is not None]
-    earliest = min(events, key=lambda event: (event.at or 0.0, *place(event.source)), default=None)
-    earliest = earliest or next((failure.event for failure in group), None)
-    own = [one.event.at for one in group if one.event is not None and one.event.at is not None]
+    by = no_later_than(group, [event for _, event in scene.classified], scene.newest_steps)
+    earliest, onset = first_of(group, scene.classified, SYMPTOMS, by)
     return Finding(
         analyzer="crash", family="log", symptom="crash", cause=cause, fault_class=fault_class, suspects=suspects,
-        together=len(suspects) > 1, scope=scene.expected, onset=min(own) if own else (earliest.at if earliest else None),
+        together=len(suspects) > 1, scope=scene.expected, onset=onset, no_later_than=by,
         first_symptom=evidence_of(earliest) if earliest else None,
         victims=tuple(sorted(failure.rank for failure in victims if failure.rank is not None)),
         rejected=rejected(victims, group), missing=missing, evidence=evidence,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzers.diagnosis.crash.beside import Beside
+from analyzers.diagnosis.crash.cut_messages import is_cut
 from analyzers.diagnosis.crash.device_memory import held_by_others
 from analyzers.diagnosis.crash.exits import CLEANUP_SECONDS
 from analyzers.diagnosis.crash.statements import OF_WORDS
@@ -21,10 +22,11 @@ from analyzers.model.finding import Evidence
 from collectors.records import Frame, KernelEvent, LogEvent, pci_address
 
 OWN = (
-    "device_lost", "no_switches", "device_absent", "device_program", "device_fault", "device_assert", "device_memory",
-    "device_shared", "shared_memory", "host_memory", "loader", "network_port", "file_system", "mismatch", "misuse",
-    "launch", "node_check", "node_check_open", "port_taken", "open_files", "user", "storage", "data", "service",
-    "numeric", "fabric", "platform_part", "file_system_part", "crashed", "killed", "aborted", "exit", "daemon_lost",
+    "device_lost", "no_switches", "device_absent", "device_program", "device_fault", "device_cut", "device_assert",
+    "device_memory", "device_shared", "shared_memory", "host_memory", "loader", "network_port", "file_system", "mismatch",
+    "misuse", "launch", "node_check", "node_check_open", "port_taken", "clock", "system_files", "open_files", "not_there",
+    "user", "storage", "data", "service", "resolver", "numeric", "fabric", "platform_part", "file_system_part", "crashed",
+    "killed", "aborted", "ended_itself", "exit", "daemon_lost",
 )  # fmt: skip
 """Kinds that can be a rank's own failure, the most telling first: an earlier one explains a later one."""
 
@@ -35,7 +37,10 @@ _OF_NO_PROCESS = frozenset({
     "preempted", "time_limit", "cancelled", "node_failure", "node_drained", "node_differs", "node_unheard", "shutdown",
     "numeric_line", "collective",
 })  # fmt: skip
-SURVIVED = frozenset({"port_taken", "open_files", "user", "file_system", "storage", "data", "service"})
+SURVIVED = frozenset({
+    "port_taken", "clock", "system_files", "open_files", "not_there", "user", "file_system", "storage", "data", "service",
+    "resolver",
+})  # fmt: skip
 """Kinds of exceptions that a program may handle, and go on after."""
 WORDED_BY_PROGRAM = SURVIVED | {"numeric"}
 NO_NAMES = frozenset({"LaunchError", "ncclInvalidUsage"})
@@ -151,10 +156,12 @@ def kind_of(event: LogEvent, table: Mapping[str, Any]) -> str:
     """The kind that the first fitting rule gives; "" where none fits."""
     if event.event in OF_WORDS or (event.event == "traceback" and event.exception is None):
         return ""  # what its name means is asked for apart; a traceback was cut off before it said what it was
-    if any(frame.function == "__del__" for frame in event.frames):
-        return ""  # Python goes on after what a destructor raises
+    if any(frame.function in table.get("exit_handlers", ("__del__",)) for frame in event.frames):
+        return ""  # Python goes on after what a destructor or a handler of its exit raises
     if any(frame.function in table.get("signal_handlers", ()) for frame in event.frames):
         return "terminated"
+    if is_cut(event, table):
+        return "device_cut"
     said = said_by(event)
     name = (_wrapped(event.exception) or last_name(event.exception)) if event.exception else None
     for rule in table.get("rule", ()):
@@ -284,7 +291,9 @@ def failures_of(
         failure.classified.append((kind, event))
     for failure in grouped.values():
         _decide(failure)
-        _explained_by_kernel(failure, kernel)
+    _end_what_came_later(list(grouped.values()))
+    for failure in grouped.values():
+        _explained_by_kernel(failure, kernel, set(nodes.values()))
     return [grouped[key] for key in sorted(grouped)]
 
 
@@ -308,6 +317,33 @@ def _decide(failure: Failure) -> None:
         _choose(failure, "terminated" if ended else dumb, by_kind[dumb])
 
 
+def _end_what_came_later(failures: Sequence[Failure]) -> None:
+    """Make victims of the processes whose wordless ends a launcher reports well after the one that it saw first.
+
+    By then it had asked them to end. One that the launcher saw first because it lost a peer shows no such order.
+    """
+    began = [
+        (place(event.source)[0], at)
+        for failure in failures
+        if failure.first and failure.kind in OWN
+        for event, at in _reported_ends(failure)
+        if event.first
+    ]
+    for failure in failures:
+        ends = _reported_ends(failure)
+        if failure.first or failure.kind not in OWN or failure.kind in SPOKEN or not ends:
+            continue
+        if all(any(file == place(event.source)[0] and at - since >= CLEANUP_SECONDS for file, since in began)
+               for event, at in ends):  # fmt: skip
+            failure.kind, failure.closed = "terminated", True
+
+
+def _reported_ends(failure: Failure) -> list[tuple[LogEvent, float]]:
+    """Return the ends of a process in its launcher's summary, with their instants."""
+    ends = [event for _, event in failure.classified if event.event == "torchrun_failure"]
+    return [(event, event.at) for event in ends if event.at is not None]
+
+
 def _choose(failure: Failure, kind: str, events: Sequence[LogEvent]) -> None:
     failure.kind = kind
     # The process's own words before the launcher's, the last of them: what it survived did not end it.
@@ -327,21 +363,27 @@ def _went_on(failure: Failure, echoes: Sequence[LogEvent]) -> bool:
     return False
 
 
-def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent]) -> None:
-    """A SIGKILL with the kernel's own out-of-memory line for that process, or for its node alone, is no mystery."""
-    if failure.kind != "killed":
+def _explained_by_kernel(failure: Failure, kernel: Sequence[KernelEvent], nodes: set[str]) -> None:
+    """A SIGKILL with an out-of-memory line for that process, or for its node alone, is no mystery.
+
+    A service that watches memory sends SIGTERM first, and kills a whole unit whose name shows no process.
+    """
+    if failure.kind not in {"killed", "terminated"}:
         return
     pids = {event.pid for _, event in failure.classified if event.pid is not None}
     for event in kernel:
         same_node = event.node is not None and event.node == failure.node
-        elsewhere = None not in {event.node, failure.node} and not same_node
-        # A shell's bare "Killed" names no process: the kernel's lines in the same paste do.
-        beside = failure.rank is None and not pids and failure.node is None and failure.event is not None
-        beside = beside and place(event.source)[0] == place(failure.event.source if failure.event else "")[0]
-        if event.event == "oom_kill" and beside and _PROGRAM.match(event.process or ""):
+        named = event.pid in pids and (same_node or None in {event.node, failure.node})
+        if event.event != "oom_kill" or (failure.kind == "terminated" and not named):
+            continue
+        # A shell's bare "Killed" names no process: the kernel's lines in the same paste do, or a unit of its only node.
+        nameless = failure.rank is None and failure.node is None and not pids and failure.event is not None
+        beside = nameless and place(event.source)[0] == place(failure.event.source if failure.event else "")[0]
+        same_node = same_node or (nameless and event.pid is None and nodes == {event.node})
+        if beside and _PROGRAM.match(event.process or ""):
             failure.kind = ""  # the kernel's line is a claim of its own
             return
-        if event.event == "oom_kill" and (same_node or beside or (event.pid in pids and not elsewhere)):
+        if same_node or beside or named:
             failure.kind = "host_memory"
             failure.classified.append(
                 ("host_memory", LogEvent(source=event.source, at=event.at, event="oom_kill", text=event.text))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from analyzers.diagnosis.crash.evictions import used_more
 from analyzers.diagnosis.crash.failures import ECHOES, OWN, SPOKEN, Failure, place
 from analyzers.model.finding import Evidence
 from analyzers.model.window import Window
@@ -19,8 +20,13 @@ STOOD_GAPS, FEWEST_GAPS = 5.0, 5
 PLUGIN, DAEMON = "plugin", "daemon"  # a refusal's operation: a scheduler's plugin, or a daemon itself, failed
 FULL, ENDED = "full", "ended"  # a node ran short of something; the platform took the place
 OWN_USE = "own"  # a container used more of its node than it asked for, or than its limit
+PLANNED = "planned"  # a person or an autoscaler had the place emptied
 STATUS = "status"  # a list's column: the reason is elsewhere
 UNHEARD = "unheard"  # a lost node's operation: it did not answer
+ASKS = frozenset({"shutdown", "cancelled", "time_limit"})
+STOPS = frozenset({"cancelled", "time_limit"})
+"""Words of who ends the whole job: what follows them without words is theirs (Slurm: SIGTERM, and SIGKILL after KillWait)."""
+WORDLESS = frozenset({"killed", "crashed", "aborted", "exit"})
 BY_KEY = "a person stopped it (Ctrl-C), and nothing failed before"
 UNSEEN = "the ranks' stacks, flight-recorder dumps or process states from before the job was ended"
 
@@ -31,7 +37,7 @@ def how_ended(events: Sequence[LogEvent]) -> str:
         return "interrupted (SIGINT)"
     if any(event.signal == signal.SIGHUP for event in events):
         return "ended with its terminal (SIGHUP)"
-    if all(event.event == "cancelled" for event in events):
+    if all(event.event in {"cancelled", "step_cancelled"} for event in events):
         return "cancelled"
     return "asked to end (SIGTERM)"
 
@@ -41,20 +47,51 @@ def interrupted(ended: Sequence[LogEvent]) -> bool:
     return any(event.exception == "KeyboardInterrupt" for event in ended)
 
 
-def follows(failure: Failure, ends: Sequence[LogEvent]) -> bool:
-    """Return whether a process only lost its peers, after the job was ended: later in the same file, or by the clock."""
-    echoes = [event for kind, event in failure.classified if kind in ECHOES]
-    return failure.kind == "echo" and bool(ends) and all(any(_after(event, end) for end in ends) for event in echoes)
+def asked_to_end(classified: Sequence[tuple[str, LogEvent]], failures: Sequence[Failure]) -> list[LogEvent]:
+    """Return the lines that ask a job to end: of a scheduler, of a person, or of a launcher that was asked itself.
+
+    A step is cancelled by its own srun, too, after a task that failed, whose line comes first. It counts where every task that
+    was killed was so after it.
+    """
+    asked = [event for kind, event in classified if kind in ASKS]
+    killed = [failure for failure in failures if failure.kind in {"killed", "terminated"}]
+    steps = [event for kind, event in classified if kind == "step_ended" and "CANCELLED" in event.text]
+    after = bool(killed) and all(_came_after(failure, {"killed", "terminated"}, steps) for failure in killed)
+    return [*asked, *(steps if after else [])]
 
 
-def not_ended_by(ends: Sequence[LogEvent], failures: Iterable[Failure]) -> list[Failure]:
-    """Return those who did not end as a scheduler ends a job: by SIGTERM, or after its word by SIGKILL."""
-    return [one for one in failures if one.kind not in {"", "terminated"} and not _is_last_resort(one, ends)]
+def failed_apart(
+    classified: Sequence[tuple[str, LogEvent]], failures: Iterable[Failure], asked: Sequence[LogEvent]
+) -> bool:
+    """Whether a process failed otherwise than one does whose job is ended: by SIGTERM, or after that word without its own.
+
+    After a launcher's own word, which may be an answer to another node's failure, only a lost peer proves nothing.
+    """
+    stops = [event for kind, event in classified if kind in STOPS or _is_interrupt(event)]
+    stops += [event for event in asked if event.event == "step_cancelled"]
+    dead = [failure for failure in failures if failure.kind not in {"", "terminated"}]
+    return not all(
+        _came_after(one, WORDLESS, stops) or _came_after(one, ECHOES, [*asked, *stops], "echo") for one in dead
+    )
 
 
-def _is_last_resort(failure: Failure, ends: Sequence[LogEvent]) -> bool:
-    kills = [event for kind, event in failure.classified if kind == "killed"]
-    return failure.kind == "killed" and bool(ends) and all(any(_after(event, end) for end in ends) for event in kills)
+def not_killed_after(calls: Sequence[LogEvent], failures: Iterable[Failure]) -> list[Failure]:
+    """Return those whom no SIGKILL ended after a program had ended the job itself."""
+    return [failure for failure in failures if not _came_after(failure, {"killed"}, calls)]
+
+
+def _came_after(failure: Failure, kinds: Collection[str], ends: Sequence[LogEvent], kind: str | None = None) -> bool:
+    """Whether a process ended in one of these ways, and all that shows it is later than an end of its job."""
+    shown = [event for each, event in failure.classified if each in kinds]
+    return (
+        failure.kind in ({kind} if kind else kinds)
+        and bool(ends)
+        and all(any(_after(event, end) for end in ends) for event in shown)
+    )
+
+
+def _is_interrupt(event: LogEvent) -> bool:
+    return event.exception == "KeyboardInterrupt" or (event.event == "terminated" and event.signal == signal.SIGINT)
 
 
 def _after(event: LogEvent, end: LogEvent) -> bool:
@@ -120,7 +157,12 @@ def refusals(classified: Sequence[tuple[str, LogEvent]], failures: Sequence[Fail
     lost = any(nodes_out(classified))
     spoken = lost or any(failure.kind in SPOKEN for failure in failures)
     failed = lost or any(failure.kind in OWN for failure in failures)
-    hushed = {PLUGIN: spoken, DAEMON: failed, STATUS: any(failure.kind == "device_lost" for failure in failures)}
+    hushed = {
+        PLUGIN: spoken,
+        PLANNED: spoken,
+        DAEMON: failed,
+        STATUS: any(failure.kind == "device_lost" for failure in failures),
+    }
     return [event for kind, event in classified if kind == "refused" and not hushed.get(event.operation or "", False)]
 
 
@@ -156,14 +198,14 @@ def refused_fault_class_of(refused: Sequence[LogEvent]) -> tuple[str, float, str
         )
     on = ", ".join(dict.fromkeys(event.node for event in refused if event.node))
     where = f" (node {on})" if on else ""
-    if any(event.operation == OWN_USE for event in refused):
+    if any(event.operation == OWN_USE and used_more(event.message or event.text) for event in refused):
         why = (
             "its container used more of its node's disk or memory than it asked for, or than its limit, and was evicted"
         )
         return "used_too_much", 0.8, f"{why}{where}"
-    if any(event.operation == FULL for event in refused):
+    if any(event.operation in {FULL, OWN_USE} for event in refused):
         return "node_full", 0.8, f"its node ran short of disk, memory or processes and ended its container{where}"
-    if all(event.operation == ENDED for event in refused):
+    if all(event.operation in {ENDED, PLANNED} for event in refused):
         return "container_ended", 0.8, f"the platform ended its container{where}"
     return "container_refused", 0.8, f"the platform refused it a container, or a device in it{where}"
 

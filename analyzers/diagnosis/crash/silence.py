@@ -11,12 +11,13 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from analyzers.diagnosis.crash import watchdogs
+from analyzers.diagnosis.crash import parting, watchdogs
 from analyzers.diagnosis.crash.failures import Failure, evidence_of
 from analyzers.diagnosis.crash.lost_peers import is_connecting, missing_in_barrier
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
 from analyzers.model.topology import Topology
-from collectors.records import LogEvent
+from analyzers.model.window import Window
+from collectors.records import ENGINE_DIED, LogEvent, Placement, ProcessState, Steps
 
 NEVER_ENTERED = 0.6
 UNCOUNTED = 0.3  # a rank that is in no report, where nothing says how many ranks there are: it may not be the only one
@@ -25,14 +26,27 @@ SILENT = 0.45
 DIFFERENT = 0.9
 FEW, FEWEST_COMPLAINING = 8, 3
 PREPARES = 0.5
+ENGINE_UNSEEN = 0.4
 DUMPS = "flight-recorder dumps of all ranks"
 STACKS, EXIT_CODES = "flight-recorder dumps or stacks of all ranks", "the launcher's exit codes"
 LOGS = "the logs of all ranks, and the kernel log of each node: the process that failed first shows there"
+ENGINE_LOG = (
+    "the lines of the engine's own processes from before it died (EngineCore, its workers): what ended it shows there"
+)
 _PREPARES = re.compile(  # a bar of the datasets library that has not reached its end, on the line on which a watchdog wrote
     r"^(?:Map|Filter|Flattening|Running tokenizer|Tokeniz\w{2,4}|Grouping texts|Generating \w{1,30} split|Preprocess\w{2,4}|"
     r"Packing|Converting format)[^|%]{0,60}: {1,4}\d{1,2}%\|"
 )
 Classified = Sequence[tuple[str, LogEvent]]
+
+
+def heard(window: Window) -> frozenset[int]:
+    """Return the ranks that logs or process tables show; agents read the logs of every rank that they place."""
+    kinds = (LogEvent, ProcessState, Steps, Placement) if window.live else (LogEvent, ProcessState, Steps)
+    found = {record.rank for record in window.records if isinstance(record, kinds)}
+    for placement in window.records_of(Placement) if window.live else ():
+        found.update(placement.ranks.ranks() if placement.ranks else ())
+    return frozenset(rank for rank in found if rank is not None)
 
 
 def findings(
@@ -41,10 +55,11 @@ def findings(
     expected: frozenset[int],
     topology: Topology,
     heard: Collection[int] = (),
+    last_step: float | None = None,
 ) -> Iterator[Finding]:
     """Yield one finding that narrows to the ranks that did not come, or a bare hang where the logs name no rank.
 
-    ``heard``: ranks of which a log holds a line, whatever it is.
+    ``heard``: ranks of which a log holds a line, whatever it is. ``last_step``: when the newest step ended.
     """
     echoes = [event for kind, event in classified if kind in {"echo", "watchdog", "stuck", "collective"}]
     if not echoes:
@@ -57,21 +72,22 @@ def findings(
     stuck = {event.rank: event for kind, event in classified if kind == "stuck" and event.rank is not None}
     stuck = _minority(stuck, {event.rank for event in echoes} | set(heard))
     barrier = missing_in_barrier(echoes)
-    waiting = {event.rank for event in echoes if event.event in {"watchdog_timeout", "communication_timeout"}}
     lost = {rank for event in reports if event.event == "heartbeat_lost" for rank in watchdogs.ranks_of(event)}
-    hangs = any(event.event != "heartbeat_lost" for event in reports)
-    timed_out = bool(waiting) or hangs or any(event.timeout_ms for event in echoes)
+    timed_out = _timed_out(echoes, reports)
     named = sorted(set(behind) | set(stuck) | barrier)
     suspects = [_named(rank, behind.get(rank), stuck.get(rank), echoes, topology, lost) for rank in named]
     fault_class = "process_gone" if named and set(named) <= lost and not timed_out else "never_entered"
     cause: Cause = "machine"
     if suspects and not stuck and not barrier and all(map(watchdogs.is_by_name, reports)) and not numbers:
         fault_class, cause = "never_submitted", "unknown"
-        if topology.world_size is None and not any(event.event == "collective_behind" for event in reports):
-            suspects = [replace(suspect, strength=UNCOUNTED) for suspect in suspects]
+        suspects = _uncounted(suspects, reports) if topology.world_size is None else suspects
+    if suspects and stuck and set(named) <= stuck.keys():  # what holds the interpreter may be the rank's own code
+        fault_class, cause = "never_submitted", "unknown"
+    if cause == "machine" and not lost and parting.part_alike(named, behind, expected, topology):
+        suspects, cause = parting.in_doubt(suspects), "unknown"
+        fault_class = "parted_alike"
     if different:
-        suspects, cause = [_of_code(one) for one in different], "code"
-        fault_class = "desync"
+        suspects, cause, fault_class = [_of_code(one) for one in different], "code", "desync"
     elif not suspects and (preparing := [event for event in echoes if _PREPARES.search(event.text)]):
         suspects, cause = [_of_preparation(preparing)], "code"
         fault_class = "prepares_data"
@@ -82,15 +98,39 @@ def findings(
         fault_class = "never_entered" if timed_out else "process_gone"
     complaining = {failure.rank for failure in failures if failure.kind == "echo" and failure.rank is not None}
     earliest = min((event for event in echoes if event.at is not None), key=lambda event: event.at or 0.0, default=None)
+    began = watchdogs.began_between(echoes, last_step) if timed_out else (None, None)
+    more = () if behind or stuck or different else _missing([event for _, event in classified], timed_out=timed_out)
     yield Finding(
         analyzer="crash", family="waits", symptom="hang" if timed_out else "crash",
         cause=cause if suspects else "unknown", fault_class=fault_class if suspects else "echoes_only",
         suspects=tuple(suspects), narrows=True, scope=expected, onset=earliest.at if earliest else None,
-        first_symptom=evidence_of(earliest) if earliest else None,
+        no_earlier_than=began[0], no_later_than=began[1], first_symptom=evidence_of(earliest) if earliest else None,
         victims=tuple(sorted(complaining - {rank for suspect in suspects for rank in suspect.ranks})),
         evidence=tuple(evidence_of(event) for event in echoes[:3]),
-        missing=() if behind or stuck or different else _missing([event for _, event in classified], timed_out=timed_out),
+        missing=parting.wanted(suspects) if fault_class == "parted_alike" else more,
     )  # fmt: skip
+
+
+def _uncounted(suspects: list[Suspect], reports: Sequence[LogEvent]) -> list[Suspect]:
+    """Return the suspects as those of a job of unknown size: surer where a report says who is behind."""
+    if any(event.event == "collective_behind" for event in reports):
+        return suspects
+    return [replace(suspect, strength=UNCOUNTED) for suspect in suspects]
+
+
+def _timed_out(echoes: Sequence[LogEvent], reports: Sequence[LogEvent]) -> bool:
+    """Whether ranks waited in vain, as a watchdog, a time-out or a report of who did not join shows."""
+    hangs = any(event.event != "heartbeat_lost" for event in reports)
+    return hangs or any(event.event in watchdogs.TIME_OUTS or event.timeout_ms for event in echoes)
+
+
+def of_engine(classified: Classified) -> Suspect | None:
+    """Return a server's engine that has died, as its front reports, where nothing says of what; a wait shows more."""
+    reports = [event for kind, event in classified if kind == "echo" and event.event == ENGINE_DIED]
+    if not reports or any(kind in {"watchdog", "stuck", "collective"} for kind, _ in classified):
+        return None
+    why = "the server's engine has died, as its front reports, and no line read says why"
+    return Suspect(kind="rank", strength=ENGINE_UNSEEN, why=why, evidence=(evidence_of(reports[0]),))
 
 
 def _missing(events: Sequence[LogEvent], *, timed_out: bool) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from analyzers.diagnosis.crash.failures import Failure, last_name, said_by
-from analyzers.model.finding import Suspect
+from analyzers.model.finding import Evidence, Suspect
 
 MAX_EVIDENCE = 12
 MAX_REJECTED = 8
@@ -74,7 +74,7 @@ def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, s
     if kind != "rank" or spread == "all":
         ranks = tuple(sorted({rank for failure in group for rank in _ranks_of(failure)}))
         nodes = {failure.node for failure in group}
-        shown = tuple(evidence for failure in group for evidence in failure.evidence()[:1])[:MAX_EVIDENCE]
+        shown = tuple(evidence for failure in group for evidence in _shown(failure))[:MAX_EVIDENCE]
         one_node = next(iter(nodes)) if len(nodes) == 1 and spread != "all" and kind != "link" else None
         ranks = () if kind == "link" else ranks  # the one that reports a link is at one of its ends, and no culprit
         said = why.format(what=group[0].what())
@@ -94,6 +94,12 @@ def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, s
         )
         for failure in group
     )
+
+
+def _shown(failure: Failure) -> tuple[Evidence, ...]:
+    """Return the line that decided, and the kernel's own where it killed the process."""
+    killed = {event.source for _, event in failure.classified if event.event == "oom_kill"}
+    return tuple(one for number, one in enumerate(failure.evidence()) if number == 0 or one.source in killed)
 
 
 def _ranks_of(failure: Failure) -> set[int]:

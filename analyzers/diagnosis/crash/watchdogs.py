@@ -52,7 +52,7 @@ class _Counters:
 def counters(events: Iterable[LogEvent]) -> dict[str, _Counters]:
     """Sort the lines of watchdogs by communicator; "" holds those that name none. A local group number compares nothing."""
     found: dict[str, _Counters] = defaultdict(_Counters)
-    newest = _newest_burst(list(events))
+    newest = newest_burst(list(events))
     world = "" if _names_it_now_and_then(newest) else "0"
     known = _named_beside(newest)
     for event in newest:
@@ -94,11 +94,27 @@ def _names_it_now_and_then(events: Sequence[LogEvent]) -> bool:
     return bool(named) and not whole and None in groups and groups <= _WORLD | {None}
 
 
-def _newest_burst(events: list[LogEvent]) -> list[LogEvent]:
+def newest_burst(events: Sequence[LogEvent]) -> list[LogEvent]:
     """Leave out lines of an earlier hang, after which the job was started again and counted anew."""
     instants = sorted(event.at for event in events if event.at is not None)
     since = max((late for early, late in pairwise(instants) if late - early > BURST_SECONDS), default=None)
     return [event for event in events if since is None or event.at is None or event.at >= since]
+
+
+TIME_OUTS = frozenset({"watchdog_timeout", "communication_timeout"})
+
+
+def began_between(events: Iterable[LogEvent], last_step: float | None) -> tuple[float | None, float | None]:
+    """Return between which instants the newest hang began: it holds when the first watchdog fires, and for its time-out.
+
+    Steps after that are of a job that went on, or was started again: when that stopped the watchdogs do not say.
+    """
+    fired = newest_burst([event for event in events if event.event in TIME_OUTS])
+    stamped = [(event.at, event.timeout_ms) for event in fired if event.at is not None]
+    first = min((at for at, _ in stamped), default=None)
+    if first is None or (last_step is not None and last_step > first):
+        return None, None
+    return min((at - limit / 1000 for at, limit in stamped if limit), default=None), first
 
 
 def _elsewhere(event: LogEvent) -> bool:

@@ -15,6 +15,7 @@ from analyzers.diagnosis.gray.names import (
     LIMIT,
     LOWERED,
     MASK,
+    MASK_BITS_END,
     MOST_OF,
     POWER,
     POWER_CAP,
@@ -23,7 +24,7 @@ from analyzers.diagnosis.gray.names import (
     UTIL,
     WIDTH,
 )
-from analyzers.diagnosis.gray.readings import DeviceReadings
+from analyzers.diagnosis.gray.readings import DeviceReadings, Floats
 
 NOW_SECONDS = 600.0
 FEWEST = 3  # readings of which a single one is an accident
@@ -77,9 +78,13 @@ def measured(read: DeviceReadings) -> Subject:
 
 
 def _loaded(read: DeviceReadings) -> Mask:
-    mask = read.column(MASK)
-    idle = np.where(np.isfinite(mask), mask, 0.0).astype(np.int64) & IDLE > 0
+    idle = np.nan_to_num(_masks(read)).astype(np.int64) & IDLE > 0
     return (np.nan_to_num(read.column(UTIL), nan=-1.0) >= LOADED_PERCENT) & ~idle
+
+
+def _masks(read: DeviceReadings) -> Floats:
+    mask = read.column(MASK)
+    return np.where((mask >= 0) & (mask < MASK_BITS_END), mask, np.nan)
 
 
 def _most(read: DeviceReadings, name: str) -> float:
@@ -93,7 +98,7 @@ def _most(read: DeviceReadings, name: str) -> float:
 def _level(read: DeviceReadings, rows: Mask) -> Level:
     if not rows.any():
         return Level()
-    masks, at = read.column(MASK)[rows], read.ticks[rows]
+    masks, at = _masks(read)[rows], read.ticks[rows]
     known = np.isfinite(masks)
     bits = masks[known].astype(np.int64)
     lowered = bits & LOWERED > 0

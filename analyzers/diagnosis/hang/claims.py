@@ -318,6 +318,7 @@ class Claims:
         """Add what every finding of this analyzer has: victims, chains, onset, scope."""
         ends: list[Node] = [*ranks]
         following = self.paths.towards(ends)
+        assumed = self.beat.why if self.beat.pulse == "unknown" else ""
         victims = tuple(sorted(node for node in following if isinstance(node, int) and node not in ranks))
         onset = self.beat.onset_ns / 1e9 if self.beat.onset_ns else None
         dated = [e for suspect in suspects for e in suspect.evidence if e.at is not None]
@@ -335,7 +336,8 @@ class Claims:
             first_symptom=first,
             victims=victims,
             chains=chains(following),
-            missing=missing,
+            assumes=assumed,
+            missing=(*missing, assumed) if assumed else missing,
         )
 
     def _idle(self) -> list[int]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from analyzers.diagnosis.hang.fronts import Fronts
 from analyzers.model.recorder import Mask
-from analyzers.model.window import Window, last_activity_ns
-from collectors.records import FlightRecorderDump, Ring
+from analyzers.model.window import APART_SECONDS, SKEW_SECONDS, Window, last_activity_ns, step_instants
+from collectors.records import FlightRecorderDump, LogEvent, Ring, Steps
 
 Pulse = Literal["running", "hung", "undecided", "unknown"]
 
@@ -22,9 +22,16 @@ ALWAYS_HEALTHY_SECONDS = 1.0
 WITHIN_RHYTHM, BEYOND_RHYTHM = 1.5, 3.0
 # A modification time later than any watchdog would have allowed was made by a copy, not by the dump.
 TIMEOUT_MARGIN, LONGEST_TRUSTED_SECONDS = 1.5, 2 * 3600.0
+NEVER_DATED = (
+    "when the dumps were taken is unknown, and those of a healthy job look like this between two steps: file times that a"
+    " copy keeps (cp -p, scp -p), or a second set 30 s later, would show whether it stands still"
+)
 MOVED = "every rank dumped twice made progress between its two dumps"
 DATED_BY_ITSELF = "a ring does not say when it was copied, so it does not show for how long its ranks wait"
 FEWEST_GAPS = 20
+TIMED_OUT = "watchdog_timeout"
+STEPS_ON = 4  # after the newest entry of all dumps
+ZONE_SECONDS = 1500.0  # steps that seem to be later than that may have stamps of another time zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +44,45 @@ class Rhythm:
 
 
 def rhythm(window: Window, progress: Fronts) -> Rhythm:
-    """Judge whether the job runs. ``unknown``: neither two samples nor a trusted time; the caller assumes a hang."""
+    """Judge whether the job runs. ``unknown``: no two samples, no trusted time; a hang is assumed, and nothing evicted for it."""
     onset = _oldest_created_ns(progress)
     return Rhythm(*_judged(window, progress, onset), onset)
 
 
 def _judged(window: Window, progress: Fronts, onset: int | None) -> tuple[Pulse, str]:
+    pulse, why = _by_dumps(window, progress, onset)
+    if pulse in {"hung", "unknown"} and (steps := _steps_after(window)) >= STEPS_ON:
+        return "undecided", f"the logs report {steps} steps after the newest entry of the dumps, which are from before"
+    return pulse, why
+
+
+def _by_dumps(window: Window, progress: Fronts, onset: int | None) -> tuple[Pulse, str]:
     age, moved = _age_seconds(window, progress), _moved(window)
     if moved is False:
         return "hung", "two dumps of the same ranks show no progress between them"
     if age is None:
-        return ("running", MOVED) if moved else ("unknown", "no record shows when the dumps were taken")
+        return ("running", MOVED) if moved else _undated(window, progress)
     if moved is None and _dated_by_themselves(window):
         return "undecided", DATED_BY_ITSELF
     waits = f"the oldest wait was {age:.1f} s old when the dump was taken"
     if onset is None:  # between two launches the silence since the last one is compared with the rhythm
         waits = f"nothing was outstanding, and the last launch was {age:.1f} s old when the dump was taken"
     return _by_age(age, *_pauses(progress), waits, moved=moved is True)
+
+
+def _undated(window: Window, progress: Fronts) -> tuple[Pulse, str]:
+    """Judge by what a watchdog gave up: that was too long a wait, whenever the dumps were taken."""
+    if (operation := _given_up(window, progress)) is not None:
+        return "hung", f"a watchdog gave up operation {operation}, which the dumps call unfinished"
+    return "unknown", NEVER_DATED
+
+
+def _given_up(window: Window, progress: Fronts) -> int | None:
+    """Return the sequence number of an operation that a log says timed out and a dump calls unfinished."""
+    rows = np.flatnonzero(_waits(progress))
+    waits = {*progress.table["collective_seq"][rows].tolist(), *progress.table["p2p_seq"][rows].tolist()}
+    said = (one.sequence for one in window.records_of(LogEvent) if one.event == TIMED_OUT)
+    return next((sequence for sequence in said if sequence in waits), None)
 
 
 def _by_age(age: float, usual: float | None, longest: float | None, waits: str, *, moved: bool) -> tuple[Pulse, str]:
@@ -93,6 +122,7 @@ def _age_seconds(window: Window, progress: Fronts) -> float | None:
     last = max(active_ns) / 1e9
     timeout = int(progress.table["timeout_ms"].max(initial=0)) / 1e3
     trusted = TIMEOUT_MARGIN * timeout if timeout > 0 else LONGEST_TRUSTED_SECONDS
+    trusted = float("inf") if window.live else trusted  # an agent took it then
     newest = max(at.values())
     if newest is None or not -5.0 <= newest - last <= trusted + SHORTEST_HANG_SECONDS:
         return None
@@ -125,18 +155,38 @@ def _pauses(progress: Fronts) -> tuple[float | None, float | None]:
     return statistics.median(longest.tolist()), float(longest.max())
 
 
+def _steps_after(window: Window) -> int:
+    """Return the fewest steps that a log reports after the newest entry of all dumps: what these show had passed then."""
+    newest = max(map(last_activity_ns, window.dumps), default=-1) / 1e9
+    if window.live or newest <= 0:
+        return 0
+    known = [at for one in window.records_of(Steps) if len(at := step_instants(one))]
+    if not known or max(float(at.max()) for at in known) - newest > ZONE_SECONDS:
+        return 0
+    return min(int((at > newest + SKEW_SECONDS).sum()) for at in known)
+
+
 def _moved(window: Window) -> bool | None:
-    """Compare ranks that were dumped twice: True if all moved, False if none did, None if unknown or mixed."""
+    """Compare ranks that were dumped twice: True if all moved, False if none did, None if unknown or mixed.
+
+    Equal dumps whose files are of one moment are copies of one.
+    """
     newest = {dump.rank: dump for dump in window.dumps}
     verdicts = []
     for earlier in window.earlier_dumps:
         later = newest.get(earlier.rank)
         if (
             later is not None
-            and (earlier.at, earlier.columns) != (later.at, later.columns)
             and earlier.source != later.source
+            and (earlier.columns != later.columns or not _of_one_moment(earlier, later))
         ):
             verdicts.append(last_activity_ns(later) > last_activity_ns(earlier))
     if not verdicts or (any(verdicts) and not all(verdicts)):
         return None
     return verdicts[0]
+
+
+def _of_one_moment(earlier: FlightRecorderDump, later: FlightRecorderDump) -> bool:
+    if earlier.at is None or later.at is None:
+        return earlier.at is later.at
+    return abs(later.at - earlier.at) < APART_SECONDS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from analyzers.diagnosis.hardware.echoes import ECHO_SECONDS, SKEW_SECONDS, explained
 from analyzers.diagnosis.hardware.faults import REMOTE_REQUESTS, Fault, device_faults, repeated
@@ -17,6 +18,8 @@ Root = list[Fault]
 
 EVIDENCE_LIMIT = 8
 REJECTED_LIMIT = 256
+REJECTED = 0.05
+OPEN = 0.6  # so much less sure is what may have come hours before
 AFTER_XID = "caused by previous Xid"  # an Xid 45, which is read as the Xid that it names
 MANY = 3  # links of so many devices failing at once are the fabric's, not each device's own
 TOGETHER_SECONDS = ECHO_SECONDS + SKEW_SECONDS
@@ -46,20 +49,51 @@ def findings(
             yield made.one([fault])
 
 
-def out_of_time(occurrences: Sequence[Occurrence], places: Places, knowledge: Knowledge) -> Iterator[Finding]:
-    """Yield what would have been suspects, rejected: their time is far from the job's."""
-    faults = device_faults(occurrences, knowledge)
-    why = "this was logged far from the job's last own sign of life: it belongs to another time"
+OUT_OF_TIME = "this was logged far from the job's last own sign of life: it belongs to another time"
+OUTLIVED = "the job's steps went on for minutes after it, so it can wait until the node is free"
+ANOTHER_HOUR = "by the stamps the job's steps went on for long after it, and in another zone it came as they ended"
+OF_A_STRANGER = "the process that it names is none of the job's, whose processes on this node are known"
+
+OF_NO_RANK = "no rank of the job uses this GPU: it can wait until no job runs on its node"
+OF_NO_NODE = "{node} is no node of this job, whose hosts are all listed"
+
+
+def not_the_jobs(
+    occurrences: Sequence[Occurrence], places: Places, knowledge: Knowledge, why: str
+) -> Iterator[Finding]:
+    """Yield what would have been suspects, rejected: their time or their process is not the job's."""
+    faults = device_faults(occurrences, knowledge)[-EVIDENCE_LIMIT:]
+    yield from rejecting((_turned_down(fault, places) for fault in faults), why)
+
+
+def _turned_down(fault: Fault, places: Places) -> Suspect:
+    event = fault.occurrence.event
+    return Suspect(
+        kind="device",
+        strength=REJECTED,
+        why=fault.summary,
+        node=places.node(event.node),
+        device=event.pci,
+        name=f"{event.pci} of {places.node(event.node)}" if event.pci and event.node else "",
+        evidence=(fault.occurrence.evidence(fault.summary),),
+    )
+
+
+def of_another_hour(finding: Finding) -> Finding:
+    """Return a claim of which it is open whether it came before the job's end: it asks for a test of its node, and no more."""
+    if finding.cause != "machine":
+        return finding
+    suspects = tuple(
+        replace(one, strength=round(one.strength * OPEN, 4), why=f"{one.why}; {ANOTHER_HOUR}")
+        for one in finding.suspects
+    )
+    return replace(finding, fault_class="fault_of_another_hour", suspects=suspects)
+
+
+def rejecting(claimed: Iterable[Suspect], why: str) -> Iterator[Finding]:
+    """Yield one finding that rejects all that would have been suspected, where there is any."""
     rejected = tuple(
-        Suspect(
-            kind="device",
-            strength=0.05,
-            why=f"{fault.summary}; {why}",
-            node=places.node(fault.occurrence.event.node),
-            device=fault.occurrence.event.pci,
-            evidence=(fault.occurrence.evidence(fault.summary),),
-        )
-        for fault in faults[-EVIDENCE_LIMIT:]
+        replace(one, strength=REJECTED, why=f"{one.why}; {why.format(node=one.node or 'it')}") for one in claimed
     )
     if rejected:
         yield Finding(
@@ -68,7 +102,7 @@ def out_of_time(occurrences: Sequence[Occurrence], places: Places, knowledge: Kn
             symptom="unknown",
             cause="none",
             fault_class="out_of_time",
-            rejected=rejected,
+            rejected=rejected[:REJECTED_LIMIT],
         )
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from analyzers.diagnosis.hardware import applications, devices, hosts, ports
-from analyzers.diagnosis.hardware.hosts import without_passed
 from analyzers.diagnosis.hardware.occurrences import UTC, coalesce, instant_of, of_kind
-from analyzers.diagnosis.hardware.places import Places
+from analyzers.diagnosis.hardware.passed import GPU_EVENTS, OF_DISKS, outlived, without_passed
+from analyzers.diagnosis.hardware.places import Places, is_of_log
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
@@ -29,9 +29,36 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     if not events:
         return
     last_sign_at = _last_sign_at(window)
-    timely = [event for event in events if _timely(event, last_sign_at)]
     places = Places(window, topology)
-    occurrences = coalesce(of_kind(timely, "xid", "off_bus", "sxid"))
+    elsewhere = [event for event in events if places.is_elsewhere(event)]
+    if elsewhere:
+        events = tuple(event for event in events if not places.is_elsewhere(event))
+        claimed = [one for finding in _claims(elsewhere, window, places, knowledge) for one in finding.suspects]
+        yield from devices.rejecting(claimed, devices.OF_NO_NODE)
+    of_strangers = [event.event == "xid" and places.is_strangers(event) for event in events]
+    strangers = [event for event, strange in zip(events, of_strangers, strict=True) if strange]
+    yield from devices.not_the_jobs(coalesce(strangers), places, knowledge, devices.OF_A_STRANGER)
+    events = tuple(event for event, strange in zip(events, of_strangers, strict=True) if not strange)
+    unused = [event for event in events if event.event in ("xid", "off_bus") and places.is_unused(event)]
+    yield from devices.not_the_jobs(coalesce(unused), places, knowledge, devices.OF_NO_RANK)
+    aside = {id(event) for event in unused}
+    events = tuple(event for event in events if id(event) not in aside)
+    timely = [event for event in events if _timely(event, last_sign_at)]
+    passed, open_still = outlived(timely, window, places, knowledge)
+    apart = {id(event) for event in (*passed, *open_still)}
+    yield from _claims([event for event in timely if id(event) not in apart], window, places, knowledge)
+    yield from map(devices.of_another_hour, _claims(open_still, window, places, knowledge) if open_still else ())
+    yield from devices.not_the_jobs(coalesce(of_kind(passed, *GPU_EVENTS)), places, knowledge, devices.OUTLIVED)
+    of_hosts = hosts.findings(list(of_kind(passed, *OF_DISKS)), places)
+    yield from devices.rejecting((one for finding in of_hosts for one in finding.suspects), devices.OUTLIVED)
+    if len(timely) < len(events):
+        old = coalesce(of_kind((event for event in events if not _timely(event, last_sign_at)), *GPU_EVENTS))
+        yield from devices.not_the_jobs(old, places, knowledge, devices.OUT_OF_TIME)
+
+
+def _claims(timely: list[KernelEvent], window: Window, places: Places, knowledge: Knowledge) -> Iterator[Finding]:
+    """Yield what these events say of devices, ports and hosts."""
+    occurrences = coalesce(of_kind(timely, *GPU_EVENTS))
     missing = _missing(timely)
     faulty = list(devices.findings(occurrences, places, knowledge, missing))
     yield from faulty or [
@@ -40,13 +67,10 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     ]
     yield from ports.findings(timely, places, missing)
     alone = not window.live and all(isinstance(record, KernelEvent) for record in window.records)
-    of_lines = not window.live and all(isinstance(record, KernelEvent | LogEvent) for record in window.records)
+    of_lines = not window.live and all(
+        isinstance(record, KernelEvent | LogEvent) or is_of_log(record) for record in window.records
+    )
     yield from hosts.findings(without_passed(timely, window), places, alone=alone, of_lines=of_lines)
-    if len(timely) < len(events):
-        old = coalesce(
-            of_kind((event for event in events if not _timely(event, last_sign_at)), "xid", "off_bus", "sxid")
-        )
-        yield from devices.out_of_time(old, places, knowledge)
 
 
 def _timely(event: KernelEvent, last_sign_at: float | None) -> bool:
@@ -140,7 +164,7 @@ def _lost(window: Window) -> Iterator[KernelEvent]:
         before[key] = state.state
 
 
-_EVENTS = {"reset_required": "gpu_needs_reset", "memory_failed": "gpu_uncorrected", "memory_pending": "gpu_uncorrected",
+_EVENTS = {"reset_required": "gpu_needs_reset", "memory_failed": "gpu_rows_spent", "memory_pending": "gpu_uncorrected",
            "memory_counted": "gpu_counted", "fabric_not_ready": "fabric_not_ready"}  # fmt: skip
 """State in a report of nvidia-smi → the event that the kernel's log might have had of it."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzers.diagnosis.hardware.memory import worn_memory
 from analyzers.diagnosis.hardware.occurrences import Occurrence, coalesce, of_kind
@@ -12,8 +13,7 @@ from analyzers.diagnosis.hardware.pcie import worst_below
 from analyzers.diagnosis.hardware.places import Places
 from analyzers.diagnosis.hardware.process_names import FILE_SERVER, HOST_SERVICE, JOB_LIBRARY, JOB_PROCESS
 from analyzers.model.finding import Cause, Finding, Kind, Suspect, Symptom
-from analyzers.model.window import Window, last_activity_ns
-from collectors.records import KernelEvent, ProcessState, Steps
+from collectors.records import KernelEvent
 
 EVIDENCE_LIMIT = 8
 STORAGE = frozenset({"nfs", "lustre", "ceph", "gpfs", "cifs", "beegfs", "weka", "9p", "fuse", "zfs"})
@@ -57,6 +57,9 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
     ("aer", "nonfatal"): _Rule("pcie_nonfatal", "machine", "device", 0.35, "an uncorrected PCIe error"),
     ("gpu_uncorrected", None): _Rule(
         "gpu_uncorrected", "machine", "device", 0.7, "an uncorrectable hardware error of its GPU"
+    ),
+    ("gpu_rows_spent", None): _Rule(
+        "gpu_rows_spent", "machine", "device", 0.7, "a row of its GPU's memory failed and could not be remapped"
     ),
     ("gpu_counted", None): _Rule(
         "gpu_counted", "machine", "device", 0.4, "nvidia-smi counts uncorrected errors since the driver was loaded"
@@ -135,11 +138,24 @@ _RULES: dict[tuple[str, str | None], _Rule] = {
 
 _DISK_OF_LINES = _Rule("disk_error", "storage", "node", 0.45, "a local disk, or the file system on it, failed")
 """Where lines alone were read: what failed is the storage of that node, and no test of its GPUs shows more of it."""
+_SERVED = re.compile(r"(?:rbd|nbd|drbd)\d")
+"""A block device that other machines serve: of Ceph, of NBD, of DRBD."""
+_REMOVABLE = re.compile(r"(?:sr|fd)\d{1,3}")
+"""A drive of discs: no job writes there, and one with a bad disc, or a virtual one of a console, reports errors for ever."""
+_SERVED_DISK = _Rule(
+    "storage_unreachable",
+    "storage",
+    "storage",
+    0.5,
+    "a disk that other machines serve failed, or the file system on it",
+)
 _IN_DRIVER = _Rule(
     "driver_failed", "platform", "platform", 0.55, "the kernel failed in the code of a driver or of a file system"
 )
 _OF_KERNEL = frozenset({"kernel_bug", "panic", "soft_lockup"})
-_SAYS_MORE = frozenset({"gpu_reset", "gpu_lost", "gpu_uncorrected", "gpu_page_fault", "xid", "off_bus"})
+_SAYS_MORE = frozenset(
+    {"gpu_reset", "gpu_lost", "gpu_uncorrected", "gpu_rows_spent", "gpu_page_fault", "xid", "off_bus"}
+)
 WORN = _Rule(
     "memory_wearing", "machine", "node", 0.55, "a memory module corrects errors at a rate that asks for its replacement"
 )
@@ -161,13 +177,16 @@ def findings(
     yield from map(_shared_finding, shared)
     excused = {id(one) for cluster in shared for one in cluster}
     together = _reset_together(occurrences)
+    of_file_systems = {one.machine for one in occurrences if one.event.event == "fs_error"}
     in_driver = {one.machine for one in occurrences if one.event.event == "at_module"}
     for occurrence in occurrences:
         rule = _RESETS if id(occurrence) in together else _rule(occurrence, unreachable, alone=alone)
         if occurrence.event.event in _OF_KERNEL and occurrence.machine in in_driver:
             rule = _IN_DRIVER
-        if rule is not None and rule.fault_class == _DISK_OF_LINES.fault_class and of_lines:
-            rule = _DISK_OF_LINES
+        if rule is not None and rule.fault_class == _DISK_OF_LINES.fault_class:
+            if occurrence.machine in of_file_systems:  # its disk and what is on it are one failure
+                rule = _RULES["fs_error", None]
+            rule = _of_disk(rule, occurrence.event, of_lines=of_lines)
         if rule is not None and id(occurrence) not in excused:
             where = "" if rule.kind == "storage" else occurrence.machine
             grouped[rule, f"{where} {occurrence.event.pci or ''}" if rule.kind == "device" else where].append(
@@ -175,8 +194,34 @@ def findings(
             )
     for worn in worn_memory(events) if alone else ():
         grouped[WORN, worn[0].machine] += worn
-    for (rule, _), alike in sorted(grouped.items(), key=lambda item: (item[0][0].fault_class, item[0][1])):
-        yield _finding(rule, alike, places)
+    alike = sorted(grouped.items(), key=lambda item: (item[0][0].fault_class, item[0][1]))
+    yield from _one_a_host(_finding(rule, occurred, places) for (rule, _), occurred in alike)
+
+
+def _one_a_host(found: Iterable[Finding]) -> Iterator[Finding]:
+    """Join what the rules of one class say of one host: an uncorrected error and the fatal one that it became are one fault."""
+    joined: dict[tuple[str, str], Finding] = {}
+    for number, finding in enumerate(found):
+        (one,) = finding.suspects
+        of_host = finding.cause == "machine" and one.kind == "node"
+        key = (finding.fault_class, one.node or "") if of_host else (finding.fault_class, f"/{number}")
+        joined[key] = _both(joined[key], finding) if key in joined else finding
+    yield from joined.values()
+
+
+def _both(one: Finding, other: Finding) -> Finding:
+    weaker, surer = sorted((one, other), key=lambda each: each.suspects[0].strength)
+    evidence = (*surer.suspects[0].evidence, *weaker.suspects[0].evidence)[:EVIDENCE_LIMIT]
+    onsets = [each.onset for each in (one, other) if each.onset is not None]
+    return replace(surer, suspects=(replace(surer.suspects[0], evidence=evidence),), onset=min(onsets, default=None))
+
+
+def _of_disk(rule: _Rule, event: KernelEvent, *, of_lines: bool) -> _Rule | None:
+    if _REMOVABLE.fullmatch(event.device or ""):
+        return None
+    if _SERVED.match(event.device or ""):
+        return _SERVED_DISK
+    return _DISK_OF_LINES if of_lines else rule
 
 
 def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
@@ -187,7 +232,7 @@ def _without_resets(occurrences: list[Occurrence]) -> list[Occurrence]:
         for one in occurrences
         if one.event.event == "gpu_link_errors" and one.count >= MANY_LINK_ERRORS and one.machine in reset
     }
-    explained = {one.key for one in occurrences if one.event.event in {"gpu_uncorrected", "gpu_lost"}}
+    explained = {one.key for one in occurrences if one.event.event in {"gpu_uncorrected", "gpu_rows_spent", "gpu_lost"}}
     named = {one.machine for one in occurrences if one.event.event in {"xid", "off_bus", "gpu_lost"}}
     by_address = {one.machine for one in occurrences if one.event.event in _SAYS_MORE and one.event.pci is not None}
     said = {one.machine for one in occurrences if one.event.event in _SAYS_MORE}
@@ -336,58 +381,3 @@ def _clusters(occurrences: Iterable[Occurrence]) -> Iterator[list[Occurrence]]:
         cluster.append(one)
     if cluster:
         yield cluster
-
-
-PASSING = frozenset({"soft_lockup", "rcu_stall", "hung_task", "oom_kill", "oom_invoked", "segfault"})
-OF_A_PROCESS = frozenset({"oom_kill", "oom_invoked", "segfault"})
-PASSED_SECONDS = 300.0  # a kernel reports a stuck processor again every minute or less for as long as it is stuck
-
-
-def without_passed(events: Iterable[KernelEvent], window: Window) -> list[KernelEvent]:
-    """Leave out ends of processes from before the job began on its node, and what was followed by progress of both.
-
-    Only a known clock can show that. An agent that has just started reads what the kernel wrote since boot.
-    """
-    known = list(events)
-    if not any(event.event in PASSING for event in known):
-        return known
-    (of_job, of_node), began = _went_on(window), _began(window)
-    return [
-        event for event in known
-        if not _passed(event, min(of_job, of_node.get(event.node or "", of_job)), began.get(event.node or "", 0.0))
-    ]  # fmt: skip
-
-
-def _passed(event: KernelEvent, went_on_at: float, began_at: float) -> bool:
-    # With both clocks of one boot nothing is guessed: a line of text may lack its zone, or its year.
-    known = None not in (event.boot_id, event.monotonic_at, event.at)
-    at = event.at or 0.0
-    ended = event.event in OF_A_PROCESS and at < began_at  # that process was none of this job
-    return known and event.event in PASSING and (ended or at + PASSED_SECONDS < went_on_at)
-
-
-def _began(window: Window) -> dict[str, float]:
-    """Return when the first process of the job on each node was started."""
-    found: dict[str, float] = {}
-    for row in window.records_of(ProcessState):
-        if row.started_at is not None and row.rank is not None:
-            found[row.node or ""] = min(row.started_at, found.get(row.node or "", row.started_at))
-    return found
-
-
-def _went_on(window: Window) -> tuple[float, dict[str, float]]:
-    """Return when most of the ranks last launched a collective or reported a step, and when those of each node did."""
-    launched = {(dump.node, dump.rank): last_activity_ns(dump) / 1e9 for dump in window.dumps}
-    stepped = {
-        (steps.node, steps.rank): steps.at for steps in window.records_of(Steps) if steps.at is not None and steps.count
-    }  # in order of time
-    of_node: dict[str, float] = {}
-    for (node, _), at in (*launched.items(), *stepped.items()):
-        of_node[node or ""] = max(of_node.get(node or "", 0.0), at)
-    return max(_most(launched.values()), _most(stepped.values())), of_node
-
-
-def _most(instants: Iterable[float]) -> float:
-    """Return what at least half of them reach: one wild clock does not make it."""
-    ordered = sorted(instants)
-    return ordered[len(ordered) // 2] if ordered else 0.0

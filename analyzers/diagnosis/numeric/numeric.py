@@ -45,7 +45,8 @@ RECENT, RECENT_SECONDS = 10, 120.0  # steps and time in which the incident of a 
 # The first two as in the column ``nan``. ZERO: a norm that is NaN beside a loss of exactly 0; transformers leaves a loss that
 # is NaN out of the mean that it prints, which is 0 where there was no other.
 # APPLIED, also a bit of that column: the step was taken with such a norm, and no loss scale could be lowered for it.
-LOSS, NORM, ZERO, APPLIED = 1, 2, 4, 8
+# NULL, another: the loss is given as null, as JSON without NaN has it.
+LOSS, NORM, ZERO, APPLIED, NULL = 1, 2, 4, 8, 16
 OF_LOSS = LOSS | ZERO
 LASTS = OF_LOSS | APPLIED
 _ROW = np.dtype([
@@ -160,7 +161,7 @@ def _rows(record: Steps, number: int) -> Rows:
     for name in ("step", "at", "loss", "gradient_norm"):
         rows[name] = values[name]
     rows["odd"] = (
-        (values["nan"] & (LOSS | NORM | APPLIED))
+        (values["nan"] & (LOSS | NORM | APPLIED | NULL))
         | np.isinf(rows["loss"]) * LOSS
         | np.isinf(rows["gradient_norm"]) * NORM
         | ((values["nan"] & NORM) > 0) * (rows["loss"] == 0.0) * ZERO
@@ -254,7 +255,8 @@ def _not_a_number(
     what = "loss" if line is not None or (odd["odd"] & LOSS).any() else "gradient norm"
     value = float(first["loss" if what == "loss" else "gradient_norm"])
     where = f"at step {onset}" if first["numbered"] else f"in report {onset} of the log"
-    text = f"the {what} becomes {'infinite' if np.isinf(value) else 'NaN'} {where}"
+    none = "null (JSON's form of NaN)" if first["odd"] & NULL else "NaN"
+    text = f"the {what} becomes {'infinite' if np.isinf(value) else none} {where}"
     if what != "loss" and (odd["odd"] & ZERO).any():
         text += ", beside a loss of exactly 0"
     if broken and sound:

@@ -9,20 +9,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
-from analyzers.model.processes import READ_AGAIN_SECONDS, Owners, in_files, rows_by_rank
+from analyzers.model.frames import FrameRules
+from analyzers.model.processes import BLOCKED, READ_AGAIN_SECONDS, Owners, in_files, rows_by_rank
 from analyzers.model.ranges import ranges
+from analyzers.model.standings import standings
 from analyzers.model.topology import Topology
-from analyzers.model.wait_channels import NetworkFileSystems
+from analyzers.model.wait_channels import NetworkFileSystems, Undecided
 from analyzers.model.window import Window
-from collectors.records import ProcessState
+from collectors.records import ProcessState, StackDump
 
 STOPPED = 0.95
 TRACED = 0.5  # py-spy and gdb stop a process for a moment
 UNINTERRUPTIBLE = 0.5
 UNINTERRUPTIBLE_TWICE = 0.8
+UNDECIDED, UNDECIDED_TWICE = 0.3, 0.5
+"""Where the kernel's function does not show whether a machine, a disk or a file server holds it: who, and hardly why."""
 EXITED = 0.9
 ABSENT = 0.85
 ABSENT_WITHOUT_NODES = 0.7
@@ -32,14 +37,14 @@ MAX_ABSENT_SHARE = 1 / 3
 OUT_OF_DATE_SECONDS = 90.0
 """An agent reports states every 10 s: one so much older than another rank's is of a node that no longer reports."""
 SAME_LOOK_SECONDS = 0.5
+IN_TWO = ", in two tables one after the other"
 MOST_SHOWN = 16  # rows of ranks that wait together
 REGULAR_SECONDS = 1.0  # by which an agent's readings are not regular
 _DEAD = frozenset({"Z", "X"})
-_STOPPED, _BLOCKED = frozenset({"T", "t"}), frozenset({"D"})
-
-# A page that is read or written holds a process for a moment: one look says nothing, two looks say that it stays.
-_PAGES = re.compile(r"^(?:__)?(?:folio_wait|wait_on_page|wait_on_buffer|balance_dirty_pages)")
-_DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)|rwsem_down")
+_STOPPED = frozenset({"T", "t"})
+_FILES = frozenset({"data_loader", "checkpoint", "storage"})
+"""Duties of a stack in which a rank reads or writes files."""
+_DRIVER = re.compile(r"^(?:nv|uvm|os_acquire|_nv|rm_|ib_|mlx5|rdma|uverbs)")
 
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
@@ -61,8 +66,11 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         yield from _named(stopped, "stopped", {"T": STOPPED, "t": TRACED}, why)
     if len(stopped) >= max(2, len(topology.ranks)) and all(row.state == "T" for row in stopped.values()):
         yield _suspended(stopped)
-    blocked = {rank: row for rank, row in known.items() if row.state == "D" and not _came_out(row, rows[rank])}
-    yield from _uninterruptible(blocked, rows, topology, NetworkFileSystems(knowledge))
+    at_files = _at_files(window, topology, knowledge)
+    network = NetworkFileSystems(knowledge)
+    held = {rank: row for rank, row in known.items() if _held(row, network, at_files=rank in at_files)}
+    blocked = {rank: row for rank, row in held.items() if not _came_out(row, rows[rank])}
+    yield from _uninterruptible(blocked, rows, topology, network, Undecided(knowledge))
     yield from _absent(table, newest, window, topology)
 
 
@@ -169,11 +177,30 @@ def _suspect(rank: int, row: ProcessState, strength: float, why: str) -> Suspect
     return Suspect(kind="rank", strength=strength, why=why, ranks=(rank,), node=row.node, evidence=evidence)
 
 
+def _at_files(window: Window, topology: Topology, knowledge: Knowledge) -> frozenset[int]:
+    """Return the ranks whose stacks show that they read or write files, or that their data loader does."""
+    rules = window.once(FrameRules.of, knowledge)
+    found = standings(window, topology, rules) if rules.rules and window.records_of(StackDump) else {}
+    return frozenset(rank for rank, one in found.items() if one.duty in _FILES or _FILES.intersection(one.reasons))
+
+
+def _held(row: ProcessState, network: NetworkFileSystems, *, at_files: bool) -> bool:
+    """Whether a process waits in the kernel and nothing but an answer ends that.
+
+    State I is a kernel thread's, unless the client of a file system waits so. State S is any wait's: only with frames that
+    read files does it show that the process waits for the server whose client sleeps so.
+    """
+    if row.state == "S":
+        return at_files and network.in_sleep(row.wait_channel)
+    return row.state == "D" or (row.state in BLOCKED and network.waited_for(row.wait_channel) != "")
+
+
 def _uninterruptible(
     blocked: Mapping[int, ProcessState],
     rows: Mapping[int, Sequence[ProcessState]],
     topology: Topology,
     network: NetworkFileSystems,
+    undecided: Undecided,
 ) -> Iterator[Finding]:
     """Yield what state D means: storage where ranks of several machines wait for files, or one for a server; else a machine."""
     storage = {rank: row for rank, row in blocked.items() if in_files(row)}
@@ -187,20 +214,44 @@ def _uninterruptible(
     elif remote := {rank: row for rank, row in blocked.items() if network.waited_for(row.wait_channel)}:
         yield _at_server(remote, rows, network)
         blocked = {rank: row for rank, row in blocked.items() if rank not in remote}
-    if storage and (_many(storage, topology) or not _others_ran(storage, rows, topology, _BLOCKED)):
+    if storage and (_many(storage, topology) or not _others_ran(storage, rows, topology, BLOCKED)):
         blocked = {rank: row for rank, row in blocked.items() if rank not in storage}
+    if len(blocked) * 2 <= max(len(rows), 2):
+        open_still = {rank: row for rank, row in blocked.items() if undecided.waited_for(row.wait_channel)}
+        yield from _by_machine({rank: row for rank, row in blocked.items() if rank not in open_still}, rows)
+        yield from _not_shown(open_still, rows, undecided)
+
+
+def _by_machine(blocked: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]]) -> Iterator[Finding]:
+    """Yield the ranks that wait in a driver, for a disk of their machine, or elsewhere in its kernel."""
     suspects = []
     for rank, row in sorted(blocked.items()):
         twice = _so_before(row, rows[rank])
-        if not twice and _PAGES.search(row.wait_channel or ""):
-            continue
         driver = _DRIVER.search(row.wait_channel or "") is not None
         strength = UNINTERRUPTIBLE_TWICE if twice else UNINTERRUPTIBLE + 0.15 * driver
-        where = f" in {row.wait_channel}" if row.wait_channel else ""
-        why = f"its process is uninterruptible{where}" + (", in two tables one after the other" if twice else "")
+        why = f"its process is uninterruptible in {row.wait_channel}" + (IN_TWO if twice else "")
         suspects.append(_suspect(rank, row, strength, why))
-    if suspects and len(suspects) * 2 <= max(len(rows), 2):
+    if suspects:
         yield _finding("uninterruptible", "machine", tuple(suspects))
+
+
+def _not_shown(
+    blocked: Mapping[int, ProcessState], rows: Mapping[int, Sequence[ProcessState]], undecided: Undecided
+) -> Iterator[Finding]:
+    """Yield the ranks of which the kernel's function does not show what holds them, and what would show it."""
+    suspects, asked = [], []
+    for rank, row in sorted(blocked.items()):
+        twice = _so_before(row, rows[rank])
+        if not twice and undecided.passes(row.wait_channel):
+            continue
+        where = (f" in {row.wait_channel}" if row.wait_channel else "") + (IN_TWO if twice else "")
+        why = f"its process is uninterruptible{where}, and waits for {undecided.waited_for(row.wait_channel)}"
+        suspects.append(_suspect(rank, row, UNDECIDED_TWICE if twice else UNDECIDED, why))
+        asked.append(
+            f"what holds rank {rank} in the kernel: as root, `cat /proc/{row.pid}/wchan /proc/{row.pid}/stack`"
+        )
+    if suspects:
+        yield replace(_finding("uninterruptible", "unknown", tuple(suspects)), missing=tuple(asked[:MOST_SHOWN]))
 
 
 def _at_server(
@@ -210,8 +261,9 @@ def _at_server(
     ranks, first = tuple(sorted(remote)), remote[min(remote)]
     twice = any(_so_before(row, rows[rank]) for rank, row in remote.items())
     who = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)} wait{'' if len(ranks) > 1 else 's'}"
-    why = f"{who} for a network file system ({network.waited_for(first.wait_channel)}), uninterruptible in {first.wait_channel}"
-    why += ", in two tables one after the other" if twice else ""
+    how = "" if first.state == "S" else "uninterruptible "
+    why = f"{who} for a network file system ({network.waited_for(first.wait_channel)}), {how}in {first.wait_channel}"
+    why += IN_TWO if twice else ""
     strength = UNINTERRUPTIBLE_TWICE if twice else UNINTERRUPTIBLE
     evidence = tuple(
         item for rank in ranks[:MOST_SHOWN] for item in _suspect(rank, remote[rank], strength, why).evidence

@@ -34,34 +34,52 @@ def seen_processes(window: Window, instances: Mapping[Seat, Instance], grown_sha
         for one in window.records_of(KernelEvent)
         if one.event == "oom_kill" and one.node and one.pid
     }
-    owners = _owners(window, instances)
+    owners = _owners(window, instances, rows)
     found = {
         seat: seen
-        for process, seat in owners.items()
+        for seat, process in owners.items()
         if (seen := _seen(process, rows.get(process, []), newest, killed)) is not None
     }
-    grown = {seat: _grown(rows.get(process, [])) for process, seat in owners.items()}
-    for process, seat in owners.items():
+    grown = {seat: _grown(rows.get(process, [])) for seat, process in owners.items()}
+    for seat, process in owners.items():
         if seat in found and found[seat].killed_for_memory:
-            beside = {other: grown[other] for (node, _), other in owners.items() if node == process[0]}
+            beside = {other: grown[other] for other, (node, _) in owners.items() if node == process[0]}
             found[seat] = _blame(found[seat], seat, beside, grown_share)
     return found
 
 
-def _owners(window: Window, instances: Mapping[Seat, Instance]) -> dict[_Process, Seat]:
-    """Map processes to instances: by what an instance says of itself, else by the placement of its role and number."""
-    owners: dict[_Process, Seat] = {}
+def _owners(
+    window: Window, instances: Mapping[Seat, Instance], rows: Mapping[_Process, Sequence[ProcessState]]
+) -> dict[Seat, _Process]:
+    """Map instances to their youngest process: one that was replaced has ended, and its instance has not.
+
+    Which processes are whose is known by what an instance says of itself, else by the placement of its role and number.
+    """
+    seats: dict[_Process, Seat] = {}
+    began: dict[_Process, float] = {}
     for placement in window.records_of(Placement):
         for place, role, rank in places(placement):
             if (role, str(rank)) in instances and place < min(len(placement.pids), len(placement.nodes)):
-                owners[short(placement.nodes[place]), placement.pids[place]] = (role, str(rank))
-    for row in window.records_of(ProcessState):
-        if row.node and row.parent_pid is None and (row.role or "", str(row.rank)) in instances:
-            owners.setdefault((short(row.node), row.pid), (row.role or "", str(row.rank)))
+                process = short(placement.nodes[place]), placement.pids[place]
+                seats[process] = (role, str(rank))
+                began[process] = placement.started_ats[place] if place < len(placement.started_ats) else 0.0
+    for process, its in rows.items():
+        for row in its:
+            if row.parent_pid is None and (row.role or "", str(row.rank)) in instances:
+                seats.setdefault(process, (row.role or "", str(row.rank)))
     for seat, one in sorted(instances.items()):
         if one.pid is not None and one.node is not None:
-            owners[short(one.node), one.pid] = seat
-    return owners
+            seats[short(one.node), one.pid] = seat
+    return {seat: process for process, seat in sorted(seats.items(), key=lambda one: _age(one[0], began, rows))}
+
+
+def _age(
+    process: _Process, began: Mapping[_Process, float], rows: Mapping[_Process, Sequence[ProcessState]]
+) -> tuple[bool, float, float]:
+    """Return what grows with how late a process began: by its start, else by when it was read last."""
+    its = rows.get(process, ())
+    started = max((row.started_at or 0.0 for row in its), default=0.0)
+    return bool(its), max(began.get(process) or 0.0, started), max((row.at or 0.0 for row in its), default=0.0)
 
 
 def _seen(

@@ -14,13 +14,14 @@ from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.fault_classes import fault_class
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect, Symptom
+from analyzers.model.role_hardware import NodeGpus
 from analyzers.model.role_instances import Instance, Seat, fold, newest_at, serving
 from analyzers.model.role_look import Stall
 from analyzers.model.role_stalls import stalled
 from analyzers.model.role_waits import RoleWaits
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import RoleState
+from collectors.records import Device, RoleState
 
 MOST_STALLS = 16
 
@@ -29,6 +30,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     """Claim what holds up the job's roles, and say of which ranks another role is what they wait for."""
     rules = role_rules(knowledge)
     instances = fold(window.records_of(RoleState))
+    NodeGpus(window.records_of(Device)).tell(instances)
     now = newest_at(instances)
     seen = seen_processes(window, instances, rules.bounds.grown_share)
     stalls = stalled(instances, now, rules, seen)[:MOST_STALLS]
@@ -100,8 +102,12 @@ def _suspect(
 
 
 def _trainer_beside(one: Instance, instances: Mapping[Seat, Instance], rules: RoleRules) -> str:
-    """Return the role of the trainer on a rollout's node: a hybrid machine is a trainer's (RobustRL, section 4)."""
+    """Return the role of the trainer on a rollout's node: a hybrid machine is a trainer's (RobustRL, section 4).
+
+    Not where each states a process of its own: then one starts again without the other (docs/decisions/0054).
+    """
     if rules.kind(one.role) != "rollout" or one.node is None:
         return ""
-    beside = (other for other in serving(instances) if rules.kind(other.role) == "trainer" and other.node == one.node)
-    return next((other.role for other in beside), "")
+    beside = [other for other in serving(instances) if rules.kind(other.role) == "trainer" and other.node == one.node]
+    apart = one.pid is not None and all(other.pid not in {None, one.pid} for other in beside)
+    return beside[0].role if beside and not apart else ""

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
-from analyzers.model.frames import NETWORK_CALL, SERVING, THREAD_WAIT, FrameRules
+from analyzers.model.frames import NETWORK_CALL, PROCESS_WAIT, SERVING, THREAD_WAIT, FrameRules
 from analyzers.model.processes import Owners
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import Standing, place_of
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import Hop, ProcessState
+from collectors.records import Hop, ProcessState, StackDump
 
 STOPPED, SEEN, UNSEEN = 0.9, 0.75, 0.6
 """Strength of an end whose process is stopped or dead, of one that runs, and of one that no agent sees."""
@@ -93,8 +93,8 @@ def network_waits(
 
     A rank that waits for a thread of its own which waits for another process shows no connection: there may be many.
     """
-    if served := [one for one in found.values() if one.duty in (THREAD_WAIT, SERVING)]:
-        yield _from_outside(served, found)
+    if served := [one for one in found.values() if one.duty in (THREAD_WAIT, SERVING, PROCESS_WAIT)]:
+        yield _from_outside(served, found, named=any(dump.role for dump in window.records_of(StackDump)))
     waiters = [one for one in found.values() if one.duty == NETWORK_CALL]
     if not waiters:
         return
@@ -148,13 +148,16 @@ def _nameless(waiters: list[Standing], victims: tuple[int, ...]) -> Finding:
     )
 
 
-def _from_outside(waiters: list[Standing], found: Mapping[int, Standing]) -> Finding:
-    """Return the claim on what feeds an idle thread of these ranks: another process, and no one here knows which."""
+def _from_outside(waiters: list[Standing], found: Mapping[int, Standing], *, named: bool) -> Finding:
+    """Return the claim on what feeds an idle thread of these ranks: another process, and no one here knows which.
+
+    ``named``: they state a role already; then only they can say for whom they wait.
+    """
     victims = tuple(sorted({one.rank for one in found.values() if one.waiting or one in waiters}))
-    missing = (
-        f"from which process {_who_wait(waiters)} for work, with all threads idle: start each process with FAULTHOUND_ROLE, "
-        "so that its role is known"
-    )
+    advice = "start each process with FAULTHOUND_ROLE, so that its role is known"
+    if named:
+        advice = "`waiting` of faulthound_roles states it (`faulthound-agent roles --write DIR`)"
+    missing = f"from which process {_who_wait(waiters)} for work, with all threads idle: {advice}"
     acquitted = tuple(
         _acquitted(one, "what another process sends", "with idle threads") for one in waiters[:MOST_SHOWN]
     )

@@ -66,7 +66,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     outside = _with_stopped(outside, window.once(rows_by_rank, topology))
     yield from network_waits(found, window, topology, rules)
     if not waiting and not _have_all_ended(found, window):
-        yield from _same_everywhere(found)
+        yield from _same_everywhere(found, topology)
     if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):
         if all(one.duty == "exception" for one in outside) or not soon_after_continuation(found.values(), window):
             yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)))
@@ -229,24 +229,26 @@ def _suspect(one: Standing, strength: float, others: int) -> Suspect:
     )
 
 
-def _same_everywhere(found: Mapping[int, Standing]) -> Iterator[Finding]:
+def _same_everywhere(found: Mapping[int, Standing], topology: Topology) -> Iterator[Finding]:
     """Yield what all ranks do alike outside communication: no machine's fault."""
     duties = {one.duty for one in found.values()}
     reasons = {_reason(one) for one in found.values()}
     alike = len({one.normal for one in found.values()}) == 1
     first = found[min(found)]
-    where = f"all {len(found)} ranks stand in {first.where}"
+    whole = len(topology.ranks) <= len(found)
+    who = f"all {len(found)} ranks" if whole else f"all {len(found)} ranks that gave stacks (of {len(topology.ranks)})"
+    where = f"{who} stand in {first.where}"
     if reasons <= {"storage", "checkpoint"}:
-        yield _everywhere(found, "storage", "storage", f"all {len(found)} ranks wait for files: {first.where}")
+        yield _everywhere(found, "storage", "storage", f"{who} wait for files: {first.where}")
     elif reasons == {"data_loader"}:
         if "storage" in first.reasons or "storage" in first.helpers:
             yield _everywhere(found, "storage", "storage", where)
         else:
             yield _everywhere(found, "data", "data", where)
     elif duties == {"compile"}:
-        yield _everywhere(found, "code", "code", f"all {len(found)} ranks compile: {first.where}")
+        yield _everywhere(found, "code", "code", f"{who} compile: {first.where}")
     elif duties == {"store"}:
-        text = f"all {len(found)} ranks wait in the store or for a communicator to form: {first.where}"
+        text = f"{who} wait in the store or for a communicator to form: {first.where}"
         yield replace(
             _finding(found, "unknown", "init", ()), evidence=(Evidence(text=text, source=first.source, at=first.at),)
         )

@@ -13,6 +13,7 @@ from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.ending import STOPS, bad_ends
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
+from analyzers.incidents.job_views.role_stalls import is_given_up
 from analyzers.model.incident import Symptom
 
 ASKED_SECONDS = 8.0  # after which a lone SIGTERM was not the first of many
@@ -27,7 +28,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a crash for the ranks that died, until the job goes on without them."""
     if not view.ended:
         return
-    bad = bad_ends(view)
+    bad = _lost(view)
     if not bad or _is_unseen(view, bad) or now < bad[0].at + _patience(bad):
         return
     first = bad[0]
@@ -43,8 +44,13 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 
 def clear_at(view: JobView) -> float | None:
     """Return from when on it is clear whether the ends of ranks are a symptom; None: no rank ended badly."""
-    bad = bad_ends(view) if view.ended else []
+    bad = _lost(view) if view.ended else []
     return bad[0].at + _patience(bad) if bad else None
+
+
+def _lost(view: JobView) -> list[End]:
+    """Return the bad ends but those of instances that a role gave up before."""
+    return [end for end in bad_ends(view) if not is_given_up(view, end.rank, end.at)]
 
 
 def _others(bad: list[End]) -> str:

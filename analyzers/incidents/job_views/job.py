@@ -25,6 +25,7 @@ from analyzers.incidents.room import Room
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.clocks import moved
+from analyzers.model.role_hardware import NodeGpus
 from analyzers.model.role_look import Stall
 from analyzers.model.roles import Numbering
 from collectors.records import (
@@ -90,6 +91,7 @@ class JobView:
         self.traffic = Traffic()
         self.witnesses = Witnesses()
         self.burdens = Burdens(self.knowledge)
+        self.gpus = NodeGpus()
         self.latent = LatentRanks()
         self.stragglers = ReportedStragglers()
         self.run_began_at = 0.0  # when most ranks were started anew
@@ -289,6 +291,7 @@ class JobView:
                 self.hardware.add(record, node, at, self.first_at - BEFORE_SECONDS)
         elif isinstance(record, Device):
             self.burdens.device(record, node)
+            self.gpus.take(record, node.node)
         elif isinstance(record, FlightRecorderDump):
             self.witnesses.record(record, node.here(record.at, at))
         elif isinstance(record, Profile):

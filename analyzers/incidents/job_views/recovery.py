@@ -70,7 +70,8 @@ def recovered_because(view: JobView, incident: Incident, now: float) -> str | No
         return f"loss and gradient norm are as before at step {step:,}" if good else None
     if (incident.last_step is None or step < incident.last_step + 2) and steps < 2:  # a counter may begin anew
         return None
-    return f"the job moves again: it has done step {step:,}"
+    stood = any(one.kind in STANDS_STILL and one.detector != "role_stalled" for one in incident.symptoms)
+    return f"the job {'moves again' if stood else 'goes on'}: it has done step {step:,}"
 
 
 def _as_fast_again(view: JobView, incident: Incident, now: float) -> str | None:
@@ -145,6 +146,8 @@ def stops_again(view: JobView, incident: Incident, symptom: Symptom) -> bool:
     last = stopped_at(incident)
     kinds = {incident.kind, symptom.kind}
     if not kinds <= STANDS_STILL or symptom.at <= max(last, incident.opened_at):
+        return False
+    if symptom.detector == "role_stalled":  # of a role: the job may not have stopped even once
         return False
     if any(one.since <= last + LOOK_SECONDS for one in view.processes.held.values()):
         return False

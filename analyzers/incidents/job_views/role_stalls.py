@@ -38,6 +38,7 @@ def stalls_of(view: JobView) -> list[Stall]:
     seen = _seen(view, instances)
     known = view.roles.heard_at // EVERY_SECONDS, seen
     if view.stalls is None or view.stalls[0] != known:
+        view.gpus.tell(instances)
         found = stalled(instances, view.roles.heard_at, rules_of(view), seen)
         view.stalls = known, [one for one in found if one.strength >= LEAST_STRENGTH]
     return view.stalls[1]
@@ -69,6 +70,16 @@ def works_alone(view: JobView, number: int) -> bool:
     role, rank = view.numbering.of(number)
     known = view.roles.instances().get((role, str(rank)))
     return rules_of(view).kind(role) in ALONE or (known is not None and known.state == "left")
+
+
+def is_given_up(view: JobView, number: int, ended_at: float) -> bool:
+    """Whether a process of a role whose instances work alone had left the directory, or was fenced there, before it ended.
+
+    Who makes a role smaller says so there; what is fenced after its end was lost.
+    """
+    role, rank = view.numbering.of(number)
+    known = view.roles.instances().get((role, str(rank))) if rules_of(view).kind(role) in ALONE else None
+    return known is not None and known.state in {"left", "fenced"} and (known.state_at or ended_at) < ended_at
 
 
 def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:

@@ -109,7 +109,8 @@ def _role(option: Option) -> str:
     missing = (
         f", with {restart.reserve_short} machines too few in reserve for trainers" if restart.reserve_short else ""
     )
-    return f"{named} on {onto}{missing}"
+    given = f", where {restart.gives_role} {list_some(restart.gives)} {'end' if len(restart.gives) > 1 else 'ends'}"
+    return f"{named} on {onto}{given if restart.gives else ''}{missing}"
 
 
 def _guilty(option: Option, case: PlanCase) -> str:
