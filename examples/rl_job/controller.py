@@ -127,7 +127,7 @@ class Controller:
     def _known(self, role: str, request: wire.Message) -> str:
         instance, epoch = request["instance"], request["epoch"]
         if not self._peers.accepts(role, instance, epoch):
-            raise wire.Denied(f"{role} {instance} of epoch {epoch} was replaced")
+            raise wire.Fenced(f"{role} {instance} of epoch {epoch} was replaced")
         return f"{instance}:{epoch}"
 
     def _serves(self, holder: str) -> bool:

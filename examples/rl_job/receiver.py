@@ -95,7 +95,7 @@ class Receiver:
         path, asked_at = f"/v1/remediations/{one['id']}", time.monotonic()
         claim = self._ask("POST", f"{path}/claim", {"seconds": LEASE_SECONDS})
         token, until = claim["token"], asked_at + claim["seconds"] - MARGIN_SECONDS
-        begun = self._ask("POST", f"{path}/begin", {"token": token})["remediation"]
+        begun = self._ask("POST", f"{path}/begin", {"token": token}, until)["remediation"]
         try:
             did = self._restarted(begun, until)
         except (OSError, Refused) as problem:

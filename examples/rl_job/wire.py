@@ -23,6 +23,10 @@ class Denied(Exception):
     """The other side refused the request; the text is its reason."""
 
 
+class Fenced(Denied):
+    """This process was replaced: another has its place under a higher epoch."""
+
+
 def serve(handle: Handler, host: str = "127.0.0.1") -> tuple[str, socketserver.ThreadingTCPServer]:
     """Answer requests in threads; return the address and the server. What ``handle`` raises as ``Denied`` is the answer."""
 
@@ -32,7 +36,7 @@ def serve(handle: Handler, host: str = "127.0.0.1") -> tuple[str, socketserver.T
                 request, data = _receive(self.request)
                 answer, out = handle(request, data)
             except Denied as denied:
-                answer, out = {"denied": str(denied)}, b""
+                answer, out = {"denied": str(denied), "fenced": isinstance(denied, Fenced)}, b""
             except OSError:
                 return
             with contextlib.suppress(OSError):  # a client that waits no longer
@@ -52,7 +56,7 @@ def ask(address: str, request: Message, data: bytes = b"", seconds: float = SECO
         _send(connection, request, data)
         answer, out = _receive(connection)
     if "denied" in answer:
-        raise Denied(answer["denied"])
+        raise (Fenced if answer["fenced"] else Denied)(answer["denied"])
     return answer, out
 
 

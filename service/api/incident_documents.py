@@ -114,6 +114,12 @@ class DowntimeDocument(msgspec.Struct, frozen=True, kw_only=True):
     onset_at: Annotated[float, doc("The first sign.")]
     detected_at: Annotated[float, doc("When the incident was opened.")]
     verdict_at: Annotated[float | None, doc("When the first verdict was published; null: not yet.")]
+    stood_at: Annotated[
+        float | None,
+        doc(
+            "Until when steps went on at the job's pace after the first sign: it stood from then on; null: they did not."
+        ),
+    ] = None
     acted_at: Annotated[float | None, doc("When the attempt was ended, or a new one began; null: not yet.")]
     first_good_at: Annotated[float | None, doc("The end of the first step after it; null: not yet.")]
     last_step: Annotated[int | None, doc("The newest step before it; null: unknown.")]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 
+from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.doc import doc
 from service.api.problems import Problem
 from service.api.state import Service
@@ -29,6 +30,10 @@ class DirectoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     version: Annotated[int, doc("Hand it back as `after`.")]
     epoch: Annotated[int, doc("The newest epoch that was given.")]
     items: Annotated[tuple[RoleDocument, ...], doc("Its instances that changed after `after`, by role and instance.")]
+    unknown_roles: Annotated[
+        tuple[str, ...],
+        doc("Of these, the roles whose names `role_rules.toml` does not know: only their ends are judged."),
+    ] = ()
 
 
 async def wait(service: Service, job: str, version: int, seconds: float) -> None:
@@ -39,10 +44,14 @@ async def wait(service: Service, job: str, version: int, seconds: float) -> None
         raise Problem("too-many-requests", f"{error}: end some first", retry_after_seconds=RETRY_SECONDS) from None
 
 
-def directory_document(job: str, found: Directory) -> DirectoryDocument:
+def directory_document(job: str, found: Directory, rules: RoleRules) -> DirectoryDocument:
     """Return a directory as the API shows it."""
     items = tuple(role_document(slot) for slot in found.slots.values())
-    return DirectoryDocument(job=job, version=found.version, epoch=found.epoch, items=items)
+    serving = {one.role for one in items if one.state == "serving"} - {"queue"}
+    unknown = sorted(role for role in serving if not rules.kind(role))
+    return DirectoryDocument(
+        job=job, version=found.version, epoch=found.epoch, items=items, unknown_roles=tuple(unknown)
+    )
 
 
 def role_document(slot: Slot) -> RoleDocument:

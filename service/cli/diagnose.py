@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import tempfile
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,7 +136,9 @@ def judged(
 
 
 def _may_have_words(verdict: Verdict) -> bool:
-    """Whether the rules leave a verdict open: nothing is named, turned down or advised."""
+    """Whether the rules leave a verdict open: nothing is named, turned down or advised, and no engine is known to have died."""
+    if any(root.fault_class == "engine_died" for root in verdict.roots):
+        return False
     is_open = verdict.abstained and not verdict.culprits and not verdict.rejected and verdict.action.kind == "none"
     return is_open and verdict.symptom in {"unknown", "crash"}
 
@@ -172,14 +171,29 @@ def _verdict(
 
     window = Window.build(records, attempt)
     shape = topology.infer(window)
-    return judge.judge(window, shape, knowledge), window, shape
+    verdict = judge.judge(window, shape, knowledge)
+    if verdict.abstained and verdict.symptom == "unknown" and "stacks" in window.kinds:
+        verdict = _of_processes(verdict, window, shape, knowledge) or verdict
+    return verdict, window, shape
+
+
+def _of_processes(verdict: Verdict, window: Window, shape: Topology, knowledge: Knowledge) -> Verdict | None:
+    """Return the verdict on stacks of processes of unknown ranks, compared with each other; None where that names nothing."""
+    from analyzers.model import topology
+    from analyzers.model.window import Window
+    from analyzers.verdict import judge, unranked
+
+    if (found := unranked.numbered(window, shape, knowledge)) is None:
+        return None
+    stacks, names = found
+    own = Window.build(stacks)
+    return unranked.by_process(judge.judge(own, topology.infer(own), knowledge), names, verdict)
 
 
 def _judged(
     records: Sequence[Record], paths: Sequence[Path], knowledge: Knowledge, hosts: Hosts, job: str | None,
     attempt: int | None,
 ) -> tuple[Verdict, Window, Topology]:  # fmt: skip
-    from collectors.records import RoleState, Steps, Unread
     from service.cli.hosts import without_short_files
     from service.cli.jobs_apart import of_one_job
 
@@ -193,30 +207,19 @@ def _judged(
     except ValueError as problem:
         raise UserError(str(problem)) from None
     verdict, window, shape = _verdict([*records, *placement], knowledge, attempt)
-    if verdict.symptom == "unknown" and all(isinstance(record, Steps | RoleState | Unread) for record in records):
-        verdict = _no_fault(verdict, records, paths)
-    return verdict, window, shape
+    from service.cli.sound_jobs import are_of_steps, of_teardown, shows_failure, sound_verdict, with_earlier
 
+    several = attempt is None and len(attempts) > 1
+    if verdict.symptom not in {"unknown", "hardware"} and not several:
+        return of_teardown(verdict, paths), window, shape
 
-def _no_fault(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]) -> Verdict:
-    """Return the verdict on sound steps alone: nothing is accused. They show no hang, so the job is not called healthy.
-
-    NothingUsed: there are no steps, a file is damaged, a line has words of a fault, or the ranks stopped at different steps.
-    """
-    from analyzers.model.verdict import Action
-    from collectors.records import Steps, Unread
-
-    steps = [record for record in records if isinstance(record, Steps) and record.count]
-    whole = not any(
-        isinstance(record, Unread) and record.outcome not in {"unrecognised", "empty"} for record in records
-    )
-    counts = {record.count for record in steps}
-    if len(counts) != 1 or not whole or first_unused(paths) is not None:
+    sound = sound_verdict(verdict, records, paths, lambda own: _verdict([*own, *placement], knowledge, attempt)[0])
+    if several and (verdict.symptom == "unknown" or shows_failure(records, attempts[-2])):
+        earlier = _verdict(records, knowledge, attempts[-2])[0]
+        return with_earlier(sound or verdict, earlier), window, shape
+    if sound is None and verdict.symptom == "unknown" and are_of_steps(records):
         raise NothingUsed(_nothing(paths, read=True))
-    ranks = len({(record.role, record.rank) for record in steps if record.rank is not None})
-    many, of = (ranks, "rank") if ranks else (len(steps), "log")
-    why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counts.pop():,} steps{' each' if many > 1 else ''}"
-    return msgspec.structs.replace(verdict, cause="none", abstained=False, action=Action(kind="none", why=why))
+    return sound or verdict, window, shape
 
 
 def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Record]:
@@ -240,6 +243,7 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
 
 
 def _nothing(paths: Sequence[Path], *, read: bool) -> str:
+    from service.cli.unused_lines import first_unused
     from service.cli.whole_text import why_nothing
 
     named = ", ".join(shown(str(path)) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
@@ -330,66 +334,3 @@ def shown(source: str) -> str:
     """Return a source, or a message that holds one, without the folder in which standard input was saved."""
     before, found, after = source.partition(f"/{PASTED}")
     return before.rpartition(" ")[0] + (" " if " " in before else "") + PASTED + after if found else source
-
-
-# Lines with words of a fault that no rule used: they are looked for before anything is said of files that gave nothing.
-MOST_FILES, MOST_BYTES, MOST_CHARACTERS = 200, 1 << 20, 160
-_WORDS = (
-    b"abort", b"crash", b"dead", b"error", b"exception", b"fail", b"fatal", b"hang", b"hung", b"killed", b"lost", b"panic",
-    b"stuck", b"time out", b"timed out", b"timeout", b"traceback", b"uncorrect", b"unreachable", b"xid (",
-)  # fmt: skip
-_WHOLE = re.compile(
-    rb"\b(?:abort(?:ed|ing)?|crash(?:ed)?|dead(?:lock)?|\w*error|\w*exception|fail(?:ed|ure)|fatal|hangs?|hung|killed|lost"
-    rb"|panic(?:ked)?|stuck|timed? ?out|traceback|uncorrect(?:able|ed)|unreachable)\b|\bxid \(pci:"
-)
-_NAMED = re.compile(
-    rb"\b\w*(?:error|exception): \S|\b(?:fatal|killed|panic|uncorrectable|abort(?:ed|ing)?)\b|failed[:.]? \S"
-)
-_LOGGED = re.compile(rb"\d\d:\d\d:\d\d|^\s{0,8}[\[<*]|\b[\w./-]{1,80}:\d{1,6}\b")
-_SAID = re.compile(rb"^#|\b(?:i|we|you|my|our|is there|the following|this (?:is|error|happens)|how|why|when|if)\b")
-_NONE = re.compile(rb"\b(?:no|0|zero|without)\s+(?:\w+\s+)?(?:errors?|failures?|exceptions?|timeouts?)\b|=\s?0\b")
-
-_STEP = re.compile(rb"\b(?:steps?|iter|iteration)\b[ :=\[]{0,4}\d.{0,200}\bloss\b")
-_MILD = re.compile(rb"\b(?:warn(?:ing)?|info|notice)\b")
-"""What a program itself calls less than an error: a step after it shows that the job went on, be it another rank's."""
-
-
-def _weight(line: bytes) -> int:
-    """Weigh a line in lower case: an error's name with what it says before a bare word, a person's sentence last."""
-    return 2 * bool(_NAMED.search(line)) + bool(_LOGGED.search(line)) - bool(_SAID.search(line))
-
-
-def first_unused(paths: Sequence[Path]) -> str | None:
-    """Return the line with words of a fault that says most, as ``FILE:LINE: text``; None where no file has one."""
-    from collectors.files.documents import is_document
-
-    for path in islice((file for file in _files(paths) if not is_document(str(file))), MOST_FILES):
-        try:
-            with path.open("rb") as stream:
-                data = stream.read(MOST_BYTES)
-        except OSError:
-            continue
-        lower = data.lower()
-        if b"\0" in data[:4096] or not any(word in lower for word in _WORDS):
-            continue
-        lines = lower.splitlines()
-        steps = [number for number, line in enumerate(lines) if _STEP.search(line[:400])]
-        found = [
-            (-_weight(line[:4096]), number)
-            for number, line in enumerate(lines)
-            if _WHOLE.search(line[:4096]) and not _NONE.search(line[:4096])
-            if not (_MILD.search(line[:400]) and bisect_right(steps, number) < len(steps))
-        ]
-        if found:
-            _, number = min(found)
-            text = " ".join(data.splitlines()[number].decode(errors="replace").split())[:MOST_CHARACTERS]
-            return f"{path}:{number + 1}: {text}"
-    return None
-
-
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        if path.is_dir():
-            yield from (file for file in sorted(path.rglob("*")) if file.is_file())
-        elif path.is_file():
-            yield path

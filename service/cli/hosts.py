@@ -38,12 +38,19 @@ class Hosts:
 
     def placement(self, records: Sequence[Record]) -> Iterable[Placement]:
         """Return the placement record that follows, or nothing where the options were left out."""
+        from analyzers.model.topology import stated_world_size
         from collectors.records import Members, Placement
 
         if not self.names and self.ranks_per_node is None:
             return ()
         nodes = self._nodes(records)
-        return (Placement(source=self.source, ranks=Members.of(range(len(nodes))), nodes=nodes),)
+        size = len(nodes) if self._are_all(len(nodes), stated_world_size(records)) else None
+        return (Placement(source=self.source, ranks=Members.of(range(len(nodes))), nodes=nodes, world_size=size),)
+
+    def _are_all(self, ranks: int, stated: int | None) -> bool:
+        """Whether the names place every rank of the job: as many as the records state, or else as the hosts hold."""
+        hold = len(self.names) if self.a_line_a_rank else len(self.names) * (self.ranks_per_node or 0)
+        return bool(self.names) and ranks == (hold if stated is None else stated)
 
     def _nodes(self, records: Sequence[Record]) -> tuple[str, ...]:
         from analyzers.model.topology import stated_world_size
@@ -108,7 +115,10 @@ def _unfolded(hostlist: str) -> tuple[str, ...]:
     from collectors.formats import Damaged, hosts
 
     try:
-        return tuple(hosts.expand(hostlist))
+        names = tuple(hosts.expand(hostlist))
+        if wrong := next((name for name in names if not hosts.NAME.fullmatch(name)), None):
+            raise Damaged(f"{wrong[:80]!r} is no host name")
+        return names
     except Damaged as problem:
         raise ValueError(f"--hosts {hostlist[:80]}: {problem}: write it like gpu-[0001-0004,0007]") from None
 

@@ -76,7 +76,7 @@ def show(connection: Connection, job: Job) -> Answer:
     ettr = None if costs is None else costs["ettr"]
 
     def show_all() -> None:
-        from service.reports.job_lines import unseen_roles
+        from service.reports.job_lines import unknown_roles, unseen_roles
 
         _print_job(document, ranks)
         if ettr is not None and ettr["cumulative"] is not None:
@@ -85,7 +85,7 @@ def show(connection: Connection, job: Job) -> Answer:
             print_progress(progress)
         if roles is not None:
             print_roles(roles)
-            print_lines(unseen_roles(roles["items"], ranks))
+            print_lines([*unseen_roles(roles["items"], ranks), *unknown_roles(roles.get("unknown_roles", ()))])
 
     return Answer({**document, "ranks": ranks, "progress": progress, "roles": roles, "ettr": ettr}, show_all)
 

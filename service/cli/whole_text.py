@@ -38,9 +38,8 @@ def whole_text(paths: Sequence[Path], source: str) -> LogEvent | None:
 
 def why_nothing(paths: Sequence[Path]) -> str | None:
     """Return what the one text that was given is, where it shows no failure of a job; None where nothing says so."""
-    from collectors.formats.prose.sound_logs import is_sound, is_table
-    from collectors.formats.prose.test_runs import is_test_run
-    from collectors.formats.prose.watch_rules import WHY, is_task
+    from collectors.formats.prose import test_runs, watch_rules
+    from collectors.formats.prose.sound_logs import is_sound, is_table, was_stopped
 
     if len(paths) != 1 or not paths[0].is_file():
         return None
@@ -49,10 +48,10 @@ def why_nothing(paths: Sequence[Path]) -> str | None:
             text = stream.read(MOST_BYTES + 1).decode("utf-8-sig", errors="replace")
     except OSError:
         return None
-    if is_test_run(text):
-        return "the report of a test run: a test that failed is no job's failure"
-    if is_task(text):
-        return WHY
+    if test_runs.is_test_run(text):
+        return test_runs.WHY
+    if watch_rules.is_task(text):
+        return watch_rules.WHY
     if len(text) <= MOST_BYTES and is_sound(text):
-        return "the log of a server that serves"
+        return f"the log of a server that serve{'d until it was stopped' if was_stopped(text) else 's'}"
     return "a table of GPUs that answer" if len(text) <= MOST_BYTES and is_table(text) else None

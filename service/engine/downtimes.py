@@ -20,8 +20,8 @@ def read_open(session: Session, now: float) -> list[Downtime]:
     rows = session.scalars(select(Row).where(*waiting).order_by(Row.detected_at.desc()).limit(MOST_OPEN))
     return [
         Downtime(
-            incident=row.incident, job=row.job, attempt=row.attempt, detected_at=row.detected_at,
-            last_step=row.last_step, acted_at=row.acted_at,
+            incident=row.incident, job=row.job, attempt=row.attempt, onset_at=row.onset_at,
+            detected_at=row.detected_at, last_step=row.last_step, stood_at=row.stood_at, acted_at=row.acted_at,
         )
         for row in rows
     ]  # fmt: skip
@@ -29,6 +29,7 @@ def read_open(session: Session, now: float) -> list[Downtime]:
 
 def write_downtime(session: Session, downtime: Downtime) -> None:
     """Store what is known."""
-    values = {name: value for name, value in asdict(downtime).items() if name not in ("incident", "job", "attempt")}
+    known = ("incident", "job", "attempt", "onset_at")
+    values = {name: value for name, value in asdict(downtime).items() if name not in known}
     values |= {name: incidents.bounded(values[name]) for name in ("last_step", "resumed_step", "steps_lost")}
     session.execute(update(Row).where(Row.incident == downtime.incident).values(values))

@@ -25,6 +25,8 @@ _TOOLS = {  # cause network, GPUs → a test
     (False, False): "`stress-ng --cpu 0 --vm 2 --verify --timeout 10m`",
 }
 
+_OF_DISKS = "`smartctl -a` or `nvme smart-log` of its disks"
+
 WRITES_AT_TIMEOUT = (
     "where there are none, start the job the next time with TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
     "(TORCH_FR_DUMP_TEMP_FILE sets where they go)"
@@ -56,7 +58,8 @@ def _object(action: Action, suspects: str) -> str:
     if action.nodes:
         return f"node{'s' if len(action.nodes) > 1 else ''} {fold_hosts(action.nodes)}"
     if action.ranks:
-        return f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}"
+        where = f", {fold_hosts(action.nodes_of_ranks)}" if action.nodes_of_ranks else ""
+        return f"the node{'s' if len(action.ranks) > 1 else ''} of {plural_ranks(action.ranks)}{where}"
     if action.devices:
         return listed(called("device", device) for device in action.devices)
     return f"the node of {suspects}" if suspects.lower().startswith(LOCAL) else suspects
@@ -68,7 +71,7 @@ def _test(verdict: Verdict, suspects: str) -> str:
     hints = []
     if action.nodes or action.ranks:
         hints.append(f"for example {_tool(verdict)}")
-    if not action.nodes and action.ranks and not asked:
+    if not action.nodes and action.ranks and not action.nodes_of_ranks and not asked:
         hints.append(f"`--hosts` names the node{'s' if len(action.ranks) > 1 else ''}")
     how = f" ({'; '.join(hints)})" if hints else ""
     sentence = f"Test {_object(action, suspects)}{how} before any eviction"
@@ -155,6 +158,8 @@ def _role(action: Action) -> str:
 
 def _tool(verdict: Verdict) -> str:
     """Return a test of what is named; a node on which agents found no GPU gets none of a GPU."""
+    if _shows(verdict, "of_disk"):
+        return _OF_DISKS
     return _TOOLS[verdict.cause == "network", verdict.coverage.has_gpus is not False]
 
 

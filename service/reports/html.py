@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
+from html import escape
 from importlib import resources
 from typing import Any
 
@@ -35,6 +37,7 @@ MOST_STACKS = 40
 MOST_EVENTS = 300
 MOST_TEXT = 600  # characters of one foreign text
 MOST_DOCUMENT_BYTES = 1_000_000
+_COMMAND = re.compile(r"`([^`\n]{1,300})`")
 
 
 def page(verdict: Verdict, window: Window, topology: Topology, knowledge: Knowledge | None = None) -> str:
@@ -108,7 +111,12 @@ def environment(*packages: str) -> jinja2.Environment:
         lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_finalized,
     )  # fmt: skip
     found.filters.update(
-        clip=_clip, sentence=text.sentence, ranges=ranks_for_people, moment=moment, grouped="{:,}".format
+        clip=_clip,
+        ticked=_ticked,
+        sentence=text.sentence,
+        ranges=ranks_for_people,
+        moment=moment,
+        grouped="{:,}".format,
     )
     return found
 
@@ -189,6 +197,11 @@ def _finalized(value: Any) -> Any:
 def _clip(value: str) -> str:
     shown = printable(str(value))
     return shown if len(shown) <= MOST_TEXT else f"{shown[:MOST_TEXT]} …"
+
+
+def _ticked(value: str) -> Any:
+    """Escape a sentence, and show what it has between backticks as code."""
+    return jinja2_safe(_COMMAND.sub(r"<code>\1</code>", escape(printable(str(value)), quote=True)))
 
 
 def _embedded(data: object) -> Any:

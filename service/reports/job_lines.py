@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analyzers.remediation.types import list_some
@@ -102,6 +102,15 @@ def unseen_roles(items: Sequence[Mapping[str, Any]], ranks: Sequence[Mapping[str
     return [
         f"No agent reports a rank of {role}: start its processes with FAULTHOUND_ROLE={role}, on a node with an agent."
         for role in (unseen if ranks else ())
+    ]
+
+
+def unknown_roles(names: Iterable[str]) -> list[str]:
+    """Say of which roles only an end is noticed, because no rule says what they are for."""
+    return [
+        f"What the role {name} is for is not known, so that it may stand still unnoticed: give it a row in role_rules.toml "
+        "(--knowledge), or another name."
+        for name in names
     ]
 
 

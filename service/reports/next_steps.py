@@ -44,10 +44,31 @@ _OF_FRAMEWORKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 """Words of a framework whose collectives PyTorch's recorder does not see → whose logs say more, and how they are asked for."""
 
 
+_LEFT_BY: tuple[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], ...] = (
+    (
+        ("state: terminated", "crashloopbackoff", "back-off restarting"),
+        (
+            ("What the container printed before it ended", "kubectl logs POD --previous --timestamps"),
+            ("How it ended: its exit status, its reason, its limits", "kubectl describe pod POD"),
+        ),
+    ),
+    (
+        ("ray worker", "raylet", "the actor is dead", "the actor died"),
+        (("The dead worker's own log, on its node", "tail -n 100 /tmp/ray/session_latest/logs/worker-*-PID.*"),),
+    ),
+)
+"""Words of a platform whose processes have ended → what it keeps of them, and how that is asked for."""
+
+
+def _shown(verdict: Verdict) -> str:
+    """Return the words of the evidence, in lower case and with single spaces."""
+    texts = [one.text for one in verdict.evidence] + ([verdict.first_symptom.text] if verdict.first_symptom else [])
+    return " ".join(" ".join(texts).lower().split())
+
+
 def _of_framework(verdict: Verdict) -> tuple[str, str] | None:
     """Return the step for the framework that the evidence shows; None where the recorder is the one to ask."""
-    texts = [one.text for one in verdict.evidence] + ([verdict.first_symptom.text] if verdict.first_symptom else [])
-    shown = " ".join(texts).lower()
+    shown = _shown(verdict)
     found = ((whose, how) for words, whose, how in _OF_FRAMEWORKS if any(word in shown for word in words))
     return next(((f"When it happens again, {whose}", how) for whose, how in found), None)
 
@@ -84,7 +105,8 @@ def _at(verdict: Verdict, fault_class: str) -> str:
     named = [one for one in verdict.culprits if one.root in roots]
     nodes = fold_hosts([one.id for one in named if one.kind == "node"])
     if named and not nodes:
-        return f"On the node of {plural_ranks(named[0].ranks, 4)}"
+        ranks = named[0].ranks
+        return f"On the node of {plural_ranks(ranks, 4)}" if ranks else "On the node that ran it"
     return f"On {nodes}" if nodes else ""
 
 
@@ -160,8 +182,11 @@ def _of_ended(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     steps = []
     if verdict.symptom == "hang" and not have.get("flight_recorder"):
         steps.append((f"What flight recorders wrote at the time-out, on every node; {WRITES_AT_TIMEOUT}", WRITTEN))
-    steps.append(
-        ("The logs of all ranks; a launcher keeps each one's own", "torchrun --log-dir logs --redirects 3 … train.py")
+    if (of_framework := _of_framework(verdict)) is not None:
+        steps.append(of_framework)
+    left = next((asked for words, asked in _LEFT_BY if any(word in _shown(verdict) for word in words)), ())
+    steps += left or (
+        ("The logs of all ranks; a launcher keeps each one's own", "torchrun --log-dir logs --redirects 3 … train.py"),
     )
     if not have.get("kernel_event"):
         steps.append(("What the kernel logged, on every node", "dmesg -T > dmesg_$(hostname).txt"))

@@ -10,7 +10,7 @@ from analyzers.model.verdict import Culprit, Verdict
 from service.reports.hostlists import parse_ranks, ranks_for_people
 from service.reports.instants import moment
 
-LOCAL = "local rank "  # how a process is called of which only the number on its node is known
+LOCAL = ("local rank ", "process ")  # how a process is called of which only a number on its node is known
 NOT_A_MACHINE = ("code", "data", "library", "storage", "platform")
 
 _CONFIDENCE = (
@@ -28,6 +28,9 @@ _DEEDS = {  # symptom → what one culprit does, what several do
     "numeric": ("corrupts the job's numbers", "corrupt the job's numbers"),
     "hardware": ("shows a hardware fault", "show hardware faults"),
 }
+
+_IF_IT_STANDS = ("holds the job up if it stands still,", "hold the job up if it stands still,")
+"""Of a hang that no record shows to be one."""
 
 _NAMELESS = {  # a kind whose culprit no record names
     "rank": "A process of unknown rank",
@@ -131,6 +134,8 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
             "unknown": "The evidence does not decide what happened.",
             "healthy": "The evidence does not show whether this job is healthy.",
         }
+        if any(root.fault_class == "engine_died" for root in verdict.roots):
+            return (Headline("Nothing is named.", "The server's engine has died, and no line read says why.", "", ""),)
         sentence = seen.get(
             verdict.symptom, f"The job shows a {verdict.symptom}, and the evidence does not decide the culprit."
         )
@@ -151,7 +156,9 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
 
 def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     plural = len(culprits) > 1 or (culprits[0].kind in ("rank", "group", "stage") and len(culprits[0].ranks) > 1)
-    deed = _DEEDS.get(verdict.symptom, ("is behind it", "are behind it"))[plural]
+    assumed = any(root.assumes for root in verdict.roots if root.root == culprits[0].root)
+    deeds = _IF_IT_STANDS if assumed else _DEEDS.get(verdict.symptom, ("is behind it", "are behind it"))
+    deed = deeds[plural]
     of_several = len({culprit.root for culprit in verdict.culprits}) > 1
     own = next((root.onset for root in verdict.roots if root.root == culprits[0].root), None)
     onset = own or (None if of_several else verdict.onset)
@@ -232,7 +239,7 @@ def _one(culprit: Culprit) -> str:
         at = " that " if culprit.kind == "storage" else " on "
         used = " uses" if culprit.kind == "storage" else ""  # its place is where it was met
         detail = f"{at}{culprit.id}{used}" if culprit.id and culprit.id != culprit.kind else ""
-        if culprit.id.startswith(("rank ", LOCAL)):  # whose code
+        if culprit.id.startswith(("rank ", *LOCAL)):  # whose code
             detail = f" of {plural_ranks(culprit.ranks) if culprit.ranks else culprit.id}"
         return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"
     if culprit.id in ("", culprit.kind):

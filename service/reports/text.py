@@ -108,7 +108,15 @@ def _cited(verdict: Verdict) -> list[EvidenceItem]:
     known = {item.id: item for item in verdict.evidence}
     share = max(1, MOST_ROWS // max(1, len(verdict.culprits)))
     cited = dict.fromkeys(one for culprit in verdict.culprits for one in culprit.evidence[:share] if one in known)
-    return [known[one] for one in cited][:MOST_ROWS] or list(verdict.evidence[:MOST_ROWS])
+    return _once([known[one] for one in cited][:MOST_ROWS]) or list(verdict.evidence[:MOST_ROWS])
+
+
+def _once(items: list[EvidenceItem]) -> list[EvidenceItem]:
+    """Leave out a line that another sentence about the same line quotes."""
+    return [
+        one for one in items
+        if not any(one.text != other.text and one.source == other.source and one.text in other.text for other in items)
+    ]  # fmt: skip
 
 
 def reasons(verdict: Verdict) -> list[tuple[str, list[Culprit]]]:

@@ -68,7 +68,7 @@ class Slot(RoleDocument, frozen=True, kw_only=True):
     """An instance, with what only the service needs to know of it."""
 
     first_weights: int | None = None  # that it had first under this epoch; None: it said none
-    worked: bool | None = None  # a counter of its tokens or steps has grown under this epoch; None: it states none
+    worked: bool | None = None  # a counter of its own has grown under this epoch; None: none was ever stated
     ended: tuple[str, ...] = ()  # processes that held it before and may not come back
 
 
@@ -218,7 +218,7 @@ def _register(directory: Directory, slot: Slot | None, event: Register, at: floa
         role=event.role, instance=event.instance, epoch=epoch, process=event.process, attempt=event.attempt,
         endpoints=event.endpoints, weights=event.weights, first_weights=event.weights, phase=event.phase, node=event.node,
         pid=event.pid, activity=Activity(phase_since=at), lease_seconds=event.lease_seconds, registered_at=at, renewed_at=at,
-        ended=ended,
+        ended=ended, worked=None if slot is None or slot.worked is None else False,
     )  # fmt: skip
     return _put(replace(directory, epoch=epoch), new, seen=True)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 from fastapi import Request
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
@@ -122,8 +122,11 @@ def _attempts(
 
 
 def _downtimes(session: Session, job: str) -> Sequence[Span]:
-    """Return the spans in which the job stood: to its first good step, or to the incident's end where there came none."""
-    query = select(Downtime.onset_at, Downtime.first_good_at, Incident.closed_at)
+    """Return the spans in which the job stood: to its first good step, or to the incident's end where there came none.
+
+    Where one role failed and steps went on, it stands since the last of them.
+    """
+    query = select(func.coalesce(Downtime.stood_at, Downtime.onset_at), Downtime.first_good_at, Incident.closed_at)
     rows = session.execute(query.join(Incident, Incident.id == Downtime.incident).where(Downtime.job == job))
     return [Span(since, closed_at if good_at is None else good_at) for since, good_at, closed_at in rows]
 

@@ -52,7 +52,8 @@ async def stream_roles(
     while not service.role_watch.closed and await allowed():
         found = await asyncio.to_thread(service.roles.read, job, after)
         if found is not None and found.slots:
-            data = msgspec.json.encode(directory_document(job, found)).decode()
+            rules = await asyncio.to_thread(service.role_rules)
+            data = msgspec.json.encode(directory_document(job, found, rules)).decode()
             yield ServerSentEvent(raw_data=data, event="roles", id=str(found.version))
         after = found.version if found is not None else 0
         if (left := deadline - monotonic()) <= 0:

@@ -140,7 +140,7 @@ async def get_roles(
     found = await asyncio.to_thread(service.roles.read, job, after)
     if found is None:
         raise not_found("the directory of roles of", job, f"its processes register with PUT /v1/jobs/{job}/roles")
-    return directory_document(job, found)
+    return directory_document(job, found, await asyncio.to_thread(service.role_rules))
 
 
 @router.put("/v1/jobs/{job:path}/roles", responses=documented("not-found", "conflict", "fenced"))

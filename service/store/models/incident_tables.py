@@ -105,6 +105,7 @@ class Downtime(Base):
     onset_at: Mapped[float]
     detected_at: Mapped[float]
     verdict_at: Mapped[float | None]
+    stood_at: Mapped[float | None]  # end of the last step before the job stood, where steps went on after the onset
     acted_at: Mapped[float | None]  # the attempt was ended, or a new one began
     first_good_at: Mapped[float | None]  # end of the first step after it
     last_step: Mapped[int | None]

@@ -1,0 +1,182 @@
+"""Jobs in which nothing failed: their logs show sound steps or a good end, whatever the kernel logs of their nodes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from analyzers.model.verdict import Rejected, Verdict
+    from collectors.records import Record
+
+HEAD_BYTES = 1 << 16
+_OF_MACHINES = frozenset({"hosts", "kernel_log"})
+MOST_SHOWN = 3  # faults that are to be looked at later
+
+
+def sound_verdict(
+    verdict: Verdict, records: Sequence[Record], paths: Sequence[Path], judged: Callable[[Sequence[Record]], Verdict]
+) -> Verdict | None:
+    """Return the verdict on a job whose own logs are sound: nothing is accused; None where they are not, or show no job.
+
+    A list of hosts is no evidence. What kernel logs hold of machines is to be looked at later, where the job outlived it or has
+    ended well: nothing is started anew for it. ``judged`` gives the verdict on a part of the records.
+    """
+    from collectors.records import KernelEvent, Placement
+
+    of_job = [record for record in records if not isinstance(record, KernelEvent)]
+    own = [record for record in of_job if not isinstance(record, Placement)]
+    if not own or not (verdict.symptom == "hardware" or (verdict.symptom == "unknown" and not verdict.culprits)):
+        return None
+    alone = verdict if len(of_job) == len(records) else judged(of_job)
+    logs = _logs_of_jobs(paths)
+    if verdict.symptom == "unknown" and are_of_steps(own):
+        found = _of_sound_steps(alone, own, logs)
+    else:
+        found = _of_good_end(alone, own, logs)
+    return found and _with_later(found, verdict)
+
+
+def of_teardown(verdict: Verdict, paths: Sequence[Path]) -> Verdict:
+    """Return the verdict on a process that crashed without words while a job ended that says it has finished: it lost nothing.
+
+    All that shows the crash stands below the line that says so.
+    """
+    from service.cli.unused_lines import finished
+
+    if verdict.symptom != "crash" or verdict.cause != "unknown" or not verdict.culprits:
+        return verdict
+    if (said := finished(_logs_of_jobs(paths), teardown=True)) is None:
+        return verdict
+    (file, _, line), shown = said.rpartition(":"), [item.source.rpartition(":") for item in verdict.evidence]
+    if not all(name == file and number.isdecimal() and int(number) > int(line) for name, _, number in shown):
+        return verdict
+    why = f"no fault found: the job says that it has finished ({said}), and what a process died of came after it, as it ended"
+    return msgspec.structs.replace(_without(verdict, why), culprits=(), roots=(), suspects=())
+
+
+def with_earlier(verdict: Verdict, earlier: Verdict) -> Verdict:
+    """Return a verdict with what failed before the job was started again: its ranks may have moved since.
+
+    What the earlier failure accuses is rejected where the verdict names another.
+    """
+    from analyzers.model.verdict import Missing
+
+    if earlier.first_symptom is None or earlier.first_symptom == verdict.first_symptom:
+        return verdict
+    said = earlier.first_symptom.text.rstrip(".")
+    places = {item.text.lower(): item.source for item in earlier.evidence}
+    where = places.get(earlier.first_symptom.text.lower(), "")
+    of = f"an earlier attempt failed ({said}{f' [{where}]' if where else ''})"
+    before = f"{of}, and the job went on after it: its ranks may run on other nodes since"
+    if verdict.cause == "none":
+        action = msgspec.structs.replace(verdict.action, why=f"{verdict.action.why}; {before}")
+        return msgspec.structs.replace(verdict, action=action)
+    if not verdict.abstained:
+        return msgspec.structs.replace(
+            verdict, rejected=(*verdict.rejected, *_of_before(verdict, earlier, said, where))
+        )
+    if verdict.symptom == "unknown":
+        missing = Missing(what=f"how the job goes on now: {before}")
+    else:
+        missing = Missing(what=f"whether the attempt before failed of the same: {of}", matters=False)
+    return msgspec.structs.replace(verdict, missing=(missing, *verdict.missing))
+
+
+def shows_failure(records: Sequence[Record], attempt: int) -> bool:
+    """Whether a log has an event of this attempt: to judge its dumps again takes long, and they show no end."""
+    from collectors.records import LogEvent
+
+    return any(isinstance(record, LogEvent) and record.attempt == attempt for record in records)
+
+
+def _of_before(verdict: Verdict, earlier: Verdict, said: str, where: str) -> list[Rejected]:
+    """Return what the attempt before accuses and this one does not; an end from outside accuses nothing."""
+    from analyzers.model.verdict import Rejected
+
+    named = {(one.kind, one.id) for one in verdict.culprits}
+    why = f"the attempt before failed of it ({said}{f' [{where}]' if where else ''}); this one began after that"
+    others = (one for one in earlier.culprits if (one.kind, one.id) not in named and one.kind != "platform")
+    return [Rejected(kind=one.kind, id=one.id, why=why) for one in others]
+
+
+def are_of_steps(records: Sequence[Record]) -> bool:
+    """Whether nothing but the course of a job was read."""
+    from collectors.records import RoleState, Steps, Unread
+
+    return all(isinstance(record, Steps | RoleState | Unread) for record in records)
+
+
+def _of_good_end(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]) -> Verdict | None:
+    """Return the verdict where logs say that the job has finished, and rules name nothing by their lines."""
+    from collectors.records import LogEvent, RoleState, Steps, Unread
+    from service.cli.unused_lines import finished
+
+    logs = all(isinstance(record, LogEvent | Steps | RoleState | Unread) for record in records)
+    if not logs or verdict.symptom != "unknown" or verdict.culprits or verdict.rejected:
+        return None
+    if (said := finished(paths)) is None:
+        return None
+    return _without(verdict, f"no fault found: the job says that it has finished ({said})")
+
+
+def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]) -> Verdict | None:
+    """Return the verdict on sound steps alone. They show no hang, so the job is not called healthy.
+
+    None: there are no steps, a file is damaged, a line has words of a fault, or the ranks stopped at different steps.
+    """
+    from collectors.records import Steps, Unread
+    from service.cli.unused_lines import finished, first_unused
+
+    steps = [record for record in records if isinstance(record, Steps) and record.count]
+    whole = not any(
+        isinstance(record, Unread) and record.outcome not in {"unrecognised", "empty"} for record in records
+    )
+    counts = {record.count for record in steps}
+    if len(counts) != 1 or not whole or (first_unused(paths) is not None and finished(paths) is None):
+        return None
+    ranks = len({(record.role, record.rank) for record in steps if record.rank is not None})
+    many, of = (ranks, "rank") if ranks else (len(steps), "log")
+    why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counts.pop():,} steps{' each' if many > 1 else ''}"
+    return _without(verdict, why)
+
+
+def _without(verdict: Verdict, why: str) -> Verdict:
+    from analyzers.model.verdict import Action
+
+    return msgspec.structs.replace(verdict, cause="none", abstained=False, action=Action(kind="none", why=why))
+
+
+def _with_later(sound: Verdict, verdict: Verdict) -> Verdict:
+    """Add what the verdict names, or turned down, of machines: to be looked at when their nodes are free."""
+    from analyzers.model.verdict import Rejected
+
+    named = [Rejected(kind=one.kind, id=one.id, why=f"{one.why}; the job has ended well") for one in verdict.culprits]
+    rejected = (*named, *verdict.rejected)
+    shown = list(dict.fromkeys(f"{one.kind} {one.id}" for one in rejected))[:MOST_SHOWN]
+    later = f"; check {' and '.join(shown)} when no job runs there" if shown else ""
+    action = msgspec.structs.replace(sound.action, why=sound.action.why + later)
+    return msgspec.structs.replace(sound, rejected=rejected, action=action, coverage=verdict.coverage)
+
+
+def _logs_of_jobs(paths: Sequence[Path]) -> list[Path]:
+    """Return the files without lists of hosts and kernel logs, whose words are not the job's; a lone file stays."""
+    from service.cli.unused_lines import MOST_FILES, files
+
+    given = list(islice(files(paths), MOST_FILES + 1))
+    return [file for file in given if not _is_machines(file)] if 1 < len(given) <= MOST_FILES else given
+
+
+def _is_machines(file: Path) -> bool:
+    from collectors.formats import recognise
+
+    try:
+        with file.open("rb") as stream:
+            format = recognise(stream.read(HEAD_BYTES), str(file))
+    except OSError:
+        return False
+    return format is not None and format.name in _OF_MACHINES
