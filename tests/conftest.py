@@ -11,9 +11,9 @@ import hypothesis
 import pytest
 
 from tests.support.memory import in_memory
-from tests.support.postgres import database, migrated_file, postgres, sqlite, url
+from tests.support.postgres import database, postgres, sqlite, url
 
-__all__ = ["database", "migrated_file", "postgres", "sqlite", "url"]  # fixtures
+__all__ = ["database", "postgres", "sqlite", "url"]  # fixtures
 
 # Modules and collected tests stay to the end: looking for garbage among them would take a third of the time of the quick tests.
 gc.disable()

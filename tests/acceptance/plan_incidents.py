@@ -2,7 +2,9 @@
 
 An incident is identifiable where the dumps determine the culprit (simulation/oracle.py), it is one machine, and the
 job has others. Beside the plan stand, on the same incidents, "evict the whole parallel group" of the guilty rank and "restart
-and hope". Downtime is reckoned with the packaged costs, not simulated: a fault that a restart does not cure strikes again.
+and hope". Each is planned as a live one whose two evidence rounds found every process where it stands. The simulator does not
+play those, and without them nothing is evicted (docs/decisions/0056). Downtime is reckoned with the packaged costs, not
+simulated: a fault that a restart does not cure strikes again.
 
     python -m tests.acceptance.plan_incidents [--smallest] [--workers 2] [--seeds 440]
 
@@ -36,6 +38,7 @@ from simulation import oracle
 from simulation.scenarios import Played, draw, node_of, play
 from tests.bench.measure import REPOSITORY, provenance
 from tests.support.simulated_hangs import knowledge
+from tests.support.waits_alone import evicting
 
 SEEDS = {256: 440, 1024: 30}  # most ranks → seeds
 SMALLEST = {256: 28}
@@ -79,7 +82,9 @@ def run_one(most_ranks: int, seed: int) -> tuple[int, Row]:
     played = play(replace(draw(seed, most_ranks), placed=True))
     window = Window.build([*played.records(), *processes(played)])
     topology, costs = infer(window), Costs.from_knowledge(knowledge())
-    verdict, truth = judge(window, topology, knowledge()), oracle.judge(played)
+    truth = oracle.judge(played)
+    with evicting():
+        verdict = judge(window, topology, knowledge())
     nodes = tuple(sorted(set(topology.nodes.values())))
     plan = choose_plan(verdict, Situation(nodes=nodes, spares=SPARES, groups=groups_of(topology)), costs)
     faulty = tuple(sorted({node_of(rank) for rank in truth.evictable}))

@@ -30,10 +30,11 @@ from tests.support.jobs.judged import (
     summary,
     verdict_of,
 )
-from tests.support.jobs.scenarios import FAULTS, RANKS, Scenario, Topology
+from tests.support.jobs.scenarios import FAULTS, Scenario, Topology
 
 KEPT = REPOSITORY / "out" / "real_jobs"
 RUNS = 5
+TOPOLOGIES: tuple[Topology, ...] = ("ddp", "pipeline")
 SMALLEST: tuple[tuple[str, Topology], ...] = (("data_loader", "pipeline"), ("exception", "ddp"))
 UNDECIDED_BY_DUMPS = ("spin", "data_loader", "gil", "two_culprits")
 
@@ -45,7 +46,7 @@ def scenarios(runs: int, smallest: bool, only: list[str]) -> list[Scenario]:
     return [
         Scenario.draw(fault, topology, seed)
         for fault in only or FAULTS
-        for topology in RANKS
+        for topology in TOPOLOGIES
         for seed in range(runs)
     ]  # fmt: skip
 

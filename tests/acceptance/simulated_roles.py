@@ -71,6 +71,7 @@ def report(every: list[Watched]) -> dict[str, Any]:
     sizes = {gpus: [one for one in every if one.gpus == gpus] for gpus in sorted({one.gpus for one in every})}
     return {
         "total": summary(every),
+        "with_client_and_agents": summary([one for one in every if one.heard and one.followed]),
         "by_gpus": {str(gpus): summary(of) for gpus, of in sizes.items()},
         "by_kind": by_kind(every),
         "not_right": [asdict(one) for one in wrong],
@@ -81,12 +82,13 @@ def _right(one: Watched) -> bool:
     return one.role_right and one.machine_right is not False
 
 
-def holds(total: dict[str, Any]) -> bool:
-    """Tell whether the claims hold, and whether both controls lose."""
-    right = (
-        total["role_right"] >= ROLE_SHARE * total["faults"]
-        and total["machine_right"] >= MACHINE_SHARE * total["machines"]
-    )
+def holds(total: dict[str, Any], seen: dict[str, Any]) -> bool:
+    """Tell whether the claims hold of jobs ``seen`` by a client and agents, and whether both controls lose.
+
+    A share of few jobs is rounded down to whole ones.
+    """
+    roles, machines = int(ROLE_SHARE * seen["faults"]), int(MACHINE_SHARE * seen["machines"])
+    right = seen["role_right"] >= roles and seen["machine_right"] >= machines
     beaten = all(
         total[name]["right"] < total["machine_right"] and total[name]["false_restarts"] for name in ("peers", "silence")
     )
@@ -116,7 +118,7 @@ def main() -> int:
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(json.dumps(found["total"], indent=1))
-    return 0 if holds(found["total"]) else 1
+    return 0 if holds(found["total"], found["with_client_and_agents"]) else 1
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ MEANS: Mapping[str, tuple[str, ...]] = {  # a labeller's word -> causes of a ver
     "gpu": ("machine",), "host": ("machine", "platform"), "platform": ("platform",), "configuration": ("code", "platform"),
     "memory": ("code", "platform"), "imbalance": ("code",), "outside": ("platform",),
 }  # fmt: skip
-THRESHOLD = 0.15
+THRESHOLD = 0.2
 FEWEST_KNOWN = 10  # terms of a text: a few words are none
 FEWEST_TEXTS = 3  # with a term
 MOST_TERMS = 12_000

@@ -18,6 +18,7 @@ __all__ = ["epochs_from_one"]
 
 pytestmark = pytest.mark.usefixtures("epochs_from_one")
 WAIT = 30.0
+NO_ENGINE = {"FAULTHOUND_ENGINE": "false"}
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_slot_that_is_held_is_waited_for(client: Client, monkeypatch: pytest.M
 @pytest.mark.system
 def test_a_job_goes_on_without_the_service(tmp_path: Path) -> None:
     """After kill -9 of the service peers keep what they knew; when it is back, holders renew and have their epochs."""
-    with serving(tmp_path) as (url, process):
+    with serving(tmp_path, NO_ENGINE) as (url, process):
         service = roles.Service(url=url, job="rl")
         peers, me = roles.watch(service), roles.join("trainer", "0", service=service, lease_seconds=1.0)
         assert peers.wait(lambda seen: seen.get("trainer", "0") is not None, WAIT)
@@ -104,7 +105,7 @@ def test_a_job_goes_on_without_the_service(tmp_path: Path) -> None:
         assert peers.get("trainer", "0") is not None
         me.check()
     port = url.rpartition(":")[2]
-    with serving(tmp_path, None, "--port", port) as (url, _process):
+    with serving(tmp_path, NO_ENGINE, "--port", port) as (url, _process):
         me.weights(3)  # a phase wakes no watcher
         assert peers.wait(lambda seen: any(one.weights == 3 for one in seen.of("trainer")), WAIT)
         assert me.epoch == epoch
@@ -142,13 +143,45 @@ def test_what_it_does_is_reported(client: Client) -> None:
     me.leave()
 
 
-def test_a_count_of_another_name_is_refused(client: Client) -> None:
-    """A misspelt one would be missing for ever."""
-    me = roles.join("rollout", "3", service=of(client))
-    with pytest.raises(TypeError, match="requests"):
-        me.progress(requests=3)
-    me.progress(running=3)
-    assert me._doing.counts == {"running": 3}
+class Whole:
+    """A whole number of a library: NumPy's and torch's have such an index."""
+
+    def __index__(self) -> int:
+        return 41
+
+
+def test_what_is_no_count_is_said_once_and_stops_no_job(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt one, a text, a fraction, and a version that is none are left out beside the good ones; the lease goes on."""
+    me = roles.join("rollout", "3", service=of(client), lease_seconds=3.0)
+    for _ in range(3):
+        me.progress(requests=3, running=3, tokens=Whole(), steps="12", queue=0.5)  # type: ignore[arg-type]
+        me.weights("7")  # type: ignore[arg-type]
+        me.phase(5)  # type: ignore[arg-type]
+    me.weights(Whole())  # type: ignore[arg-type]
+    assert me._doing.counts == {"running": 3, "tokens": 41}
+    (shown,) = client.eventually("/v1/jobs/rl/math/roles", lambda page: page["items"][0]["weights"] == 41)["items"]
+    assert (shown["phase"], shown["activity"]["tokens_total"], shown["activity"]["steps_total"]) == ("5", 41, None)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(" is left out: ")[0] for line in said] == [
+        "faulthound: requests as int", "faulthound: steps as str", "faulthound: queue as float", "faulthound: weights as str",
+    ]  # fmt: skip
+    assert "tokens, steps, running, waiting, queue" in said[0]
+    me.leave()
+
+
+def test_what_the_service_refuses_costs_no_place(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name of 65 letters is refused for ever: the instance renews without what it says, and says the rest again later."""
+    me = roles.join("rollout", "3", service=of(client), lease_seconds=1.0)
+    me.phase("x" * 65)
+    time.sleep(3.0)
+    me.check()
+    (shown,) = client.get("/v1/jobs/rl/math/roles").json()["items"]
+    assert (shown["state"], shown["phase"]) == ("serving", "")
+    assert "at most 64" in capsys.readouterr().err
+    assert client.get("/v1/jobs/rl/math/roles").json()["items"][0]["renewed_at"] > shown["registered_at"] + 1.0
+    me.phase("generate")
+    me.progress(tokens=9)
+    client.eventually("/v1/jobs/rl/math/roles", lambda page: page["items"][0]["activity"]["tokens_total"] == 9)
     me.leave()
 
 

@@ -122,7 +122,7 @@ def test_the_base_diagnoses(base: Path, tmp_path: Path) -> None:
         assert json.loads(done.stdout)["schema"].startswith("faulthound.verdict/")
 
 
-@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
+@pytest.mark.parametrize("version", [pytest.param("3.12", marks=pytest.mark.acceptance), "3.13", "3.14"])
 def test_other_interpreters_diagnose(wheel: Path, version: str, tmp_path: Path) -> None:
     """The base installation diagnoses, and the agent reads its node, with every declared Python that is on this machine."""
     python = interpreter(version)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs import driver
-from tests.support.jobs.chosen import FILES
+from tests.support.jobs.chosen import FILES, MORE_FILES
 from tests.support.jobs.job import Job
 from tests.support.jobs.judged import complaints, complaints_about_set, dumps_alone, summary, verdict_of
 from tests.support.jobs.scenarios import Scenario
@@ -25,7 +25,11 @@ UNDECIDED_BY_DUMPS = ("spin", "data_loader")  # in a pipeline on gloo, which rec
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("scenario", FILES, ids=lambda scenario: scenario.key)
+@pytest.mark.parametrize(
+    "scenario",
+    [*FILES, *(pytest.param(one, marks=pytest.mark.acceptance) for one in MORE_FILES)],
+    ids=lambda scenario: scenario.key,
+)
 def test_the_verdict_names_what_was_done(scenario: Scenario, tmp_path: Path) -> None:
     """The culprit ranks, the cause and the symptom are the injected ones, and no innocent machine is evicted."""
     folder = driver.run(scenario, tmp_path / "files")

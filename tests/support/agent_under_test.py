@@ -1,6 +1,7 @@
-"""A real agent process with collectors of a test: ``python -m tests.support.agent_under_test STATE URL``.
+"""A real agent process with collectors of a test: ``python -m tests.support.agent_under_test STATE URL [LEAVING]``.
 
 ``counted`` reads a source that grows: numbers with a cursor. ``sampled`` samples a counter that it keeps in a file.
+LEAVING is how many seconds it may ship after SIGTERM, where the agent's own bound would be too short on a busy machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from collectors.agent.agent import serve
+from collectors.agent import agent
 from collectors.agent.settings import Settings
 from collectors.live import Collector, Cursor, Readings, Request, Run
 from collectors.live.sources.host import Host
@@ -42,12 +43,13 @@ def sampled(host: Host) -> Run:
     return run
 
 
-def main(state: str, url: str) -> None:
+def main(state: str, url: str, leaving: str = "") -> None:
     """Run the agent until it is asked to stop, or killed."""
+    agent.LEAVING_SECONDS = float(leaving or agent.LEAVING_SECONDS)
     logging.basicConfig(level=logging.WARNING)
     makes = {"counted": counted, "sampled": sampled}
     collectors = {name: Collector(name, "a test", 0.05, 5.0, make) for name, make in makes.items()}
-    serve(Settings(service=url, node="gpu-0001", state=Path(state), ship_seconds=0.1), collectors)
+    agent.serve(Settings(service=url, node="gpu-0001", state=Path(state), ship_seconds=0.1), collectors)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,10 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from collectors.records import FLIGHT_RECORDER_COLUMNS, PG_STATUS_COLUMNS, FlightRecorderDump, Group, Members
+from msgspec.structs import replace
+
+from analyzers.model.window import last_activity_ns
+from collectors.records import FLIGHT_RECORDER_COLUMNS, PG_STATUS_COLUMNS, FlightRecorderDump, Group, Members, Record
 
 START_NS = 1_763_000_000_000_000_000
 GAP_NS = 10_000_000  # entries are launched 10 ms apart, unless stated otherwise
@@ -75,6 +78,14 @@ def dump(
     return FlightRecorderDump(
         **{**known, "groups": tuple(groups), "columns": columns, "pg_status": pg_status if rows else {}, **more}  # type: ignore[arg-type]
     )
+
+
+def dated(records: Iterable[Record]) -> list[Record]:
+    """Return these with every dump taken five minutes after the newest entry of all: nothing moves, and it is known."""
+    found = list(records)
+    newest = max((last_activity_ns(one) for one in found if isinstance(one, FlightRecorderDump)), default=0)
+    at = newest / 1e9 + 300.0
+    return [replace(one, at=at) if isinstance(one, FlightRecorderDump) else one for one in found]
 
 
 def _field(column: str) -> str:

@@ -20,6 +20,8 @@ from analyzers.verdict.judge import judge
 from collectors.files.reading import read_paths
 from collectors.records import FlightRecorderDump, Group, Members, Placement, Record
 from service.packaged_knowledge import load
+from tests.support.hand_made import dated
+from tests.support.waits_alone import evicting
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def guilty_of(folder: Path) -> frozenset[int]:
 
 @cache
 def _dumps(folder: Path) -> tuple[Record, ...]:
-    return tuple(record for record in read_paths([folder]) if isinstance(record, FlightRecorderDump))
+    """Return the folder's dumps, dated: the corpus was copied without its files' times."""
+    return tuple(dated(record for record in read_paths([folder]) if isinstance(record, FlightRecorderDump)))
 
 
 def records_of(folder: Path) -> list[Record]:
@@ -114,7 +117,8 @@ def run(case: Case, scratch: Path) -> Outcome:
         records.append(Placement(ranks=Members.of(range(16)), nodes=nodes))
     window = Window.build(records)
     topology = infer(window)
-    verdict = judge(window, topology, load())
+    with evicting():
+        verdict = judge(window, topology, load())
     named = frozenset(rank for culprit in verdict.culprits for rank in culprit.ranks)
     innocent = frozenset(place for place in _evicted(verdict) if not guilty & {place, *topology.ranks_on(str(place))})
     return Outcome(case, guilty, named, innocent, verdict)
@@ -133,7 +137,7 @@ def _cut(case: Case, scratch: Path, draw: random.Random) -> list[Record]:
         path = target / f"_dump_{rank}"
         path.chmod(0o600)
         path.write_bytes(path.read_bytes()[: draw.randrange(path.stat().st_size)])
-    found: list[Record] = [record for record in read_paths([target]) if isinstance(record, FlightRecorderDump)]
+    found = dated(record for record in read_paths([target]) if isinstance(record, FlightRecorderDump))
     shutil.rmtree(target)
     return found
 

@@ -39,6 +39,7 @@ class SpinningJob:
     stands: Callable[[int], tuple[Frame, ...]] = lambda _number: SPIN
     minutely: bool = True  # agents take a stack a minute unasked
     dumps: bool = False  # recorders answer too, as late as the stacks
+    stacks_late: float = 0.0  # by so many seconds more than recorders
     cut_off: Callable[[str, float], bool] = lambda _node, _seconds: False  # whether a node sends nothing then
     published: list[Publish] = field(default_factory=list)
     said: list[tuple[float, EngineInstruction]] = field(default_factory=list)
@@ -142,6 +143,7 @@ class SpinningJob:
                 self._send(now + 1.0, rank, result)
             elif (after := self.delay(f"gpu-{rank}", self.rounds)) is not None:
                 # An agent on a busy node takes both dumps late.
+                after += self.stacks_late
                 taken = now + max(0.5, after - 4.0)
                 self._send(now + after, rank, self._stack(rank, taken), self._stack(rank, taken + 3.0), result)
 

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.memory import in_memory
+from tests.support.migrated import NAME, put_migrated
 
 if TYPE_CHECKING:
     from service.store.database import Database
 
 _numbers = itertools.count(1)
+SQLITE_FIRST = ["sqlite", pytest.param("postgresql", marks=pytest.mark.acceptance)]
+"""For the fixture ``url``, where PostgreSQL is a second proof: `make acceptance` has it."""
 
 
 class Server:
@@ -34,6 +37,7 @@ class Server:
         assert found is not None
         assert found.origin is not None
         self.folder = folder
+        self._migrated = ""  # the database that is copied
         self._binaries = Path(found.origin).parent / "pginstall" / "bin"
         # PostgreSQL refuses to run as root. Of nobody's own it needs only the folder.
         self._user = "nobody" if os.geteuid() == 0 else None
@@ -56,14 +60,26 @@ class Server:
         """Return the SQLAlchemy URL of a database of this server."""
         return f"postgresql+psycopg://tester@/{database}?host={self.folder}"
 
-    def new(self) -> str:
-        """Make an empty database and return its URL."""
+    def new(self, template: str = "template1") -> str:
+        """Make a database, an empty one unless another is to be copied, and return its URL."""
         import psycopg
 
         name = f"test_{next(_numbers)}"
         with psycopg.connect(f"host={self.folder} user=tester dbname=postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return self.url(name)
+
+    def new_migrated(self) -> str:
+        """Make a database with this program's schema and return its URL: a copy takes a fifth of the migrations."""
+        from service.store.database import Database
+
+        if not self._migrated:
+            url = self.new()
+            database = Database(url)
+            database.migrate()
+            database.close()  # a database that others are connected to cannot be copied
+            self._migrated = url.partition("@/")[2].partition("?")[0]
+        return self.new(self._migrated)
 
     def drop(self, url: str) -> None:
         """Remove a database of ``new``, and end who is still connected: hundreds of them would take the disk."""
@@ -96,48 +112,35 @@ def postgres() -> Iterator[Server]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Yield the URL of an empty database, of SQLite and of PostgreSQL in turn."""
+    """Yield the URL of a database, of SQLite and of PostgreSQL in turn; it is empty unless the test has ``database``."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'faulthound.db'}"
+        yield f"sqlite:///{tmp_path / NAME}"
     else:
         server: Server = request.getfixturevalue("postgres")
-        url = server.new()
+        wanted = {"database", "any_database"}.intersection(request.fixturenames)
+        url = server.new_migrated() if wanted else server.new()
         yield url
         server.drop(url)
 
 
 @pytest.fixture
-def database(url: str, migrated_file: Path) -> Iterator[Database]:
+def database(url: str) -> Iterator[Database]:
     """Yield a database with this program's schema."""
     from service.store.database import Database
 
     if url.startswith("sqlite"):
-        shutil.copyfile(migrated_file, url.removeprefix("sqlite:///"))
+        put_migrated(Path(url.removeprefix("sqlite:///")).parent)
     database = Database(url)
-    if not url.startswith("sqlite"):
-        database.migrate()
     yield database
     database.close()
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
+def sqlite(tmp_path: Path) -> Iterator[Database]:
     """Yield a SQLite database with this program's schema."""
     from service.store.database import Database
 
-    shutil.copyfile(migrated_file, tmp_path / "faulthound.db")
-    database = Database(f"sqlite:///{tmp_path / 'faulthound.db'}")
+    put_migrated(tmp_path)
+    database = Database(f"sqlite:///{tmp_path / NAME}")
     yield database
     database.close()
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the file of an empty SQLite database with this program's schema: a copy takes a tenth of the migrations."""
-    from service.store.database import Database
-
-    file = tmp_path_factory.mktemp("migrated") / "faulthound.db"
-    database = Database(f"sqlite:///{file}")
-    database.migrate()
-    database.close()
-    return file

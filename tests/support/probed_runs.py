@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 from collectors.formats.probe_ring import Image, parse
+from tests.support.forked_ranks import forks
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -25,22 +26,19 @@ def start(tmp_path: Path, name: str, ranks: int = 1, **variables: str) -> list[s
         "FAULTHOUND_PROBE_DIR": str(tmp_path), **variables,
     }  # fmt: skip
     (tmp_path / "rendezvous").unlink(missing_ok=True)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "probed_jobs.py", name, str(rank), str(ranks), str(tmp_path)],
-            cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
+    started: list[dict[str, Any]] = [
+        {
+            "arguments": ["probed_jobs.py", name, str(rank), str(ranks), str(tmp_path)],
+            "folder": str(tmp_path), "environment": environment,
+            "output": str(tmp_path / f"{rank}.out"), "errors": str(tmp_path / f"{rank}.err"),
+        }
         for rank in range(ranks)
     ]  # fmt: skip
-    try:
-        said = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
     return [
-        subprocess.CompletedProcess(process.args, process.returncode, *texts)
-        for process, texts in zip(processes, said, strict=True)
+        subprocess.CompletedProcess(
+            one["arguments"], status, Path(one["output"]).read_text(), Path(one["errors"]).read_text()
+        )
+        for one, status in zip(started, forks().run(started), strict=True)
     ]
 
 

@@ -58,7 +58,7 @@ def readings(
             waiting_for=said.get("waiting_for"), requests_running=running, requests_waiting=said.get("requests_waiting"),
             renewed_at=START + min(after, 1e9 if silent_from is None else silent_from) - 2.0,
             answers=said.get("answers"), state=said.get("state", "serving"), lease_seconds=said.get("lease_seconds"),
-            hardware=said.get("hardware"), **counted, **waits,
+            hardware=said.get("hardware"), pid=said.get("pid"), **counted, **waits,
         )  # fmt: skip
 
 

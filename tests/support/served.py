@@ -22,6 +22,7 @@ from collectors.records import KernelEvent, Record, block
 from service.api.app import create_app
 from service.api.state import Service
 from service.settings import Settings
+from tests.support.migrated import put_migrated
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BLOCK_TYPE = "application/vnd.faulthound.block"
@@ -96,6 +97,8 @@ def an_event(node: str | None = "gpu-0001", code: int = 79) -> KernelEvent:
 @contextmanager
 def served(folder: Path, **settings: Any) -> Iterator[Client]:
     """Run a service in a thread of this process, on a real socket, and give a client on its own machine."""
+    if not settings.get("database_url"):
+        put_migrated(folder / "data")
     app = create_app(Settings(data=folder / "data", **settings))
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, ws="none"))
     with socket.create_server(("127.0.0.1", 0)) as bound:

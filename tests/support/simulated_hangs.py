@@ -18,6 +18,7 @@ from service.evaluation.proportions import interval
 from service.packaged_knowledge import load
 from simulation import oracle
 from simulation.scenarios import HEALTHY, Played, Scenario, draw, node_of, play
+from tests.support.waits_alone import evicting
 
 REPLACING = frozenset({"evict", "drain_after_job", "reset_gpu", "reboot_node"})
 SILENT = frozenset({"outside", *HEALTHY})
@@ -69,7 +70,8 @@ def run_seed(seed: int, most_ranks: int = 256, least_ranks: int = 8) -> tuple[Sc
     records = played.records()
     started_at = time.perf_counter()
     window = Window.build(records)
-    verdict = judge(window, infer(window), knowledge())
+    with evicting():
+        verdict = judge(window, infer(window), knowledge())
     return score(played, verdict, time.perf_counter() - started_at), played, verdict
 
 

@@ -305,7 +305,10 @@ def test_an_interpreter_that_made_no_progress_is_a_suspect() -> None:
     """A rank whose own heartbeat monitor complains is where the hang is."""
     waits = [said("watchdog_timeout", rank, group="0", sequence=9, last_enqueued=9) for rank in range(4)]
 
-    assert named(only([*waits, said("watchdog_stuck", 2, text="could not acquire GIL")])) == (2,)
+    finding = only([*waits, said("watchdog_stuck", 2, text="could not acquire GIL")])
+
+    assert named(finding) == (2,)
+    assert finding.cause == "unknown"  # its own code may hold the interpreter
 
 
 def test_an_exception_that_was_survived_weighs_less() -> None:

@@ -53,6 +53,13 @@ def test_the_signal_that_ended_a_job_is_named(text: str, word: str, number: int,
     assert "after another had failed" not in said
 
 
+def test_a_process_that_another_replaced_has_raised_nothing() -> None:
+    """faulthound_roles tells it by an exception that its instance has a higher epoch: no error of the program."""
+    fenced = judged(RAISED + "faulthound_roles.Fenced: trainer 0 of epoch 7 was replaced\n")
+
+    assert (fenced.culprits, fenced.cause, fenced.action.kind) == ((), "unknown", "none")
+
+
 @pytest.mark.parametrize("pids", [(100,), (100, 101)])
 def test_a_launchers_lines_of_processes_that_it_ends_show_no_other(pids: tuple[int, ...]) -> None:
     """DeepSpeed reports each process that it ends, the failed one too: its lines alone do not blame a machine."""
@@ -136,3 +143,48 @@ def test_accounting_takes_no_verdict_away() -> None:
 
     assert [one.ranks for one in verdict_on(lines + table, load()).culprits] == [(19,)]
     assert verdict_on(table, load()).roots[0].fault_class == "host_oom"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+    ],
+)
+def test_a_log_cut_within_an_error_of_cuda_does_not_deny_the_machine(line: str) -> None:
+    """Wherever its last line ends: only a whole message decides, and what is missing of it is asked for."""
+    first = line.index("CUDA") + 4 if line.startswith("RuntimeError") else 1
+    for end in range(first, len(line)):
+        verdict = judged(RAISED + line[:end])
+        assert verdict.cause in {"unknown", "machine"}, line[:end]
+        assert verdict.action.kind != "reattempt", line[:end]
+    cut = judged(RAISED + line.partition(" error: ")[0] + " error: un")
+    assert cut.cause == "unknown"
+    assert any("rest of the line" in each.what for each in cut.missing)
+
+
+@pytest.mark.parametrize(
+    "message", ["CUDA error: invalid configuration argument", "invalid shard", "C", "CUDA is slow"]
+)
+def test_a_whole_message_that_is_of_no_device_stays_the_programs(message: str) -> None:
+    """Its error is read: nothing of it is missing."""
+    assert judged(RAISED + "RuntimeError: " + message).cause == "code"
+
+
+SHOWN = """\
+[rank3]: Fatal Python error: Segmentation fault
+[rank3]:
+[rank3]: Current thread 0x00007f52 (most recent call first):
+[rank3]:   File "/opt/venv/lib/python3.11/site-packages/clips/reader.py", line 88 in frames
+[rank3]:   File "/job/data.py", line 12 in __getitem__
+[rank1]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error
+"""
+
+
+def test_a_crash_in_native_code_that_its_own_lines_show_is_its_librarys_beside_ranks_that_lost_it() -> None:
+    """What the others did changes nothing: the process shows in which call of which library it was."""
+    verdict = judged(SHOWN)
+
+    assert (verdict.cause, verdict.roots[0].fault_class) == ("code", "crashed_in_library")
+    assert (verdict.culprits[0].ranks, verdict.action.nodes) == ((3,), ())

@@ -207,6 +207,33 @@ def test_a_code_of_its_own_outranks_what_each_node_s_launcher_calls_first() -> N
     assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (1,))
 
 
+def summary(*ends: tuple[int, int, float]) -> list[Record]:
+    """A launcher's summary: ranks with their codes and seconds; the last is the one that it saw first."""
+    return [
+        LogEvent(
+            source=f"launch.log:{line}", rank=rank, event="torchrun_failure", exit_code=code, at=100.0 + after,
+            signal=-code if code < 0 else None, first=line == len(ends) - 1,
+        )
+        for line, (rank, code, after) in enumerate(ends)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [1, -9, -11])
+@pytest.mark.parametrize("later", [1, -6, -9, -11])
+def test_an_end_well_after_the_first_one_of_a_summary_is_a_victims(first: int, later: int) -> None:
+    """The launcher had asked it to end by then, whatever signal it died of."""
+    finding = only(summary((2, later, 80.0), (3, first, 0.0)))
+
+    assert named(finding) == (3,)
+    assert finding.victims == (2,)
+
+
+def test_an_end_at_about_the_time_of_the_first_one_may_be_its_cause() -> None:
+    """A launcher notices a victim first as often as not; and one that lost its peer is none."""
+    assert named(only(summary((2, -11, 1.0), (3, 1, 0.0)))) == (2,)
+    assert named(only([*summary((2, -11, 80.0), (3, 1, 0.0)), echo(3)])) == (2,)
+
+
 def test_a_kill_after_another_rank_left_well_is_no_clean_up() -> None:
     """It had fewer steps to do: nothing asked its launcher to end the others."""
     alive = [

@@ -41,6 +41,19 @@ def test_ranks_that_train_are_not_among_the_killed() -> None:
     assert {rank for suspect in finding.suspects for rank in suspect.ranks} == set(range(8, 16))
 
 
+@pytest.mark.parametrize("closing", [0, 2])
+def test_that_the_launcher_ends_the_others_shows_nothing_of_a_kill(closing: int) -> None:
+    """torchrun ends the others whatever became of the first; steps from before show none that ran on."""
+    ranks = "".join(f"[rank{rank}]: step {step} loss 2.5\n" for step in range(1, 9) for rank in range(4))
+    said = "1117 12:00:00.5 9 torch/distributed/elastic/multiprocessing/api.py:900] "
+    agent = f"W{said}Sending process {{}} closing signal SIGTERM\n"
+    ended = f"E{said}failed (exitcode: -9) local_rank: 2 (pid: 83)\n"
+
+    finding = found(read(ranks + "".join(agent.format(70 + one) for one in range(closing)) + ended, "train.log"))
+
+    assert (finding.cause, finding.fault_class) == ("unknown", "killed_unexplained")
+
+
 @pytest.mark.parametrize("death", ["Killed", "Out Of Memory"])
 @pytest.mark.parametrize(("tasks", "all_ranks"), [("0-3", True), ("1-3", False), ("4-7", False)])
 def test_a_rank_below_the_highest_that_nothing_shows_is_open(death: str, tasks: str, all_ranks: bool) -> None:

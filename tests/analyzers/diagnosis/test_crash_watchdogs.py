@@ -8,7 +8,7 @@ from analyzers.diagnosis.crash.crash import analyze
 from analyzers.model.finding import Finding
 from analyzers.model.topology import infer
 from analyzers.model.window import Window
-from collectors.records import LogEvent, Members, Placement, Record, Steps
+from collectors.records import FlightRecorderDump, Group, LogEvent, Members, Placement, Record, Steps
 from tests.support.crash_claims import KNOWLEDGE, died, echo, named, only, said
 from tests.support.live_hangs import verdict
 
@@ -143,6 +143,77 @@ def test_a_report_of_who_did_not_join_is_used() -> None:
     )
     everybody = LogEvent(event="collective_unfinished", ranks=Members.of(range(8)), sequence=39)
     assert (unplaced([everybody]).suspects, unplaced([everybody]).symptom) == ((), "hang")
+
+
+LATE = "finished collective #240, but didn't join collective #241"
+
+
+def late(*ranks: int) -> LogEvent:
+    """PyTorch's report of ranks that did not join."""
+    text = f"[{', '.join(map(str, ranks))}] {LATE}"
+    return LogEvent(
+        source="train.log:4",
+        event="collective_behind",
+        ranks=Members.of(ranks),
+        last_completed=240,
+        sequence=241,
+        text=text,
+    )
+
+
+def hosts(*names: str) -> Placement:
+    """The host of each rank."""
+    return Placement(source="hosts.txt", ranks=Members.of(range(len(names))), nodes=names, world_size=len(names))
+
+
+@pytest.mark.parametrize(
+    ("records", "cause"),
+    [
+        ([late(1, 3)], "unknown"),
+        ([late(1, 3), hosts("a", "a", "b", "b")], "unknown"),
+        ([late(1, 3), hosts("a", "a", "a", "a")], "unknown"),  # the node has the others, too
+        ([late(2, 3), hosts("a", "a", "a", "a")], "unknown"),
+        ([late(2, 3), hosts("a", "a", "b", "b")], "machine"),
+        ([late(2, 3)], "machine"),  # ranks in a row may be a node's
+        ([late(5, 40), waits(0, 241, group="0"), waits(63, 241, group="0"), waits(9, 241, group="0")], "unknown"),
+        ([late(3)], "machine"),
+        (
+            [waits(rank, 241, group="0", last_enqueued=241) for rank in (0, 2)]
+            + [said("watchdog_timeout", rank, group="0", last_enqueued=90 + rank) for rank in (1, 3)],
+            "machine",
+        ),
+    ],
+    ids=[
+        "half",
+        "on two nodes",
+        "one node",
+        "one node, in a row",
+        "a node's",
+        "a row",
+        "two of many",
+        "one",
+        "two numbers",
+    ],
+)
+def test_ranks_that_part_alike_are_no_machines_by_that(records: list[Record], cause: str) -> None:
+    """A branch in the code holds several back at one point as well as a machine does, unless a node explains who they are."""
+    finding = unplaced([waits(0, 241, group="0"), *records])
+
+    assert (finding.cause, finding.fault_class) == (
+        cause, "never_entered" if cause == "machine" else "parted_alike"
+    )  # fmt: skip
+    judged = verdict([waits(0, 241, group="0"), *records])
+    if cause == "unknown":
+        assert (judged.action.kind, judged.action.nodes) == ("none", ())
+        assert judged.culprits[0].probability < 0.5
+        assert any("of the others" in one.what for one in judged.missing)
+
+
+def test_a_group_that_is_just_the_ranks_that_part_explains_them() -> None:
+    """One member that stops holds its group up, and the whole group is behind the others."""
+    of_two = FlightRecorderDump(rank=0, groups=(Group("7", "dp", Members.of((1, 3))),))
+
+    assert unplaced([waits(0, 241, group="0"), late(1, 3), of_two]).cause == "machine"
 
 
 def test_a_library_s_report_of_two_operations_is_a_desync() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from analyzers.diagnosis.gray.names import MASK, UTIL
+from analyzers.diagnosis.gray.readings import UNKNOWN, DeviceReadings
+from analyzers.diagnosis.gray.under_load import measured
 from analyzers.model.verdict import Verdict
 from collectors.files.reading import read_paths
 from tests.support.gray_day import FAULTS, GrayDay
@@ -250,3 +254,14 @@ def test_drawn_days_name_no_healthy_gpu_and_nearly_every_faulty_one(capsys: pyte
     assert not any(healthy)
     assert all(culprits in ([], guilty) for culprits, guilty in found)
     assert right >= 0.95 * len(days)
+
+
+@pytest.mark.parametrize("damaged", [-1.0, 1e300, float(1 << 53), float("inf")])
+def test_a_number_that_is_no_mask_of_reasons_lowers_no_clock(damaged: float) -> None:
+    """A cast of it would set any bit, by the processor: GPUs that are under load stay so, without a reason."""
+    ticks = np.arange(5.0)
+    columns = {MASK: np.full(5, damaged), UTIL: np.full(5, 99.0)}
+    now = measured(DeviceReadings("gpu-0001", "3", UNKNOWN, "samples", True, ticks, columns)).now
+    assert now.readings == 5
+    assert np.isnan(now.lowered)
+    assert not now.reason

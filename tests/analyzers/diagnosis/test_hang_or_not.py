@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 
-from collectors.records import FlightRecorderDump
+from analyzers.diagnosis.hang import hang
+from analyzers.model.topology import infer
+from analyzers.model.verdict import Action
+from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
+from collectors.records import FlightRecorderDump, LogEvent, Record, Steps
+from service.packaged_knowledge import load
 from tests.support.hand_made import COMPLETED, SCHEDULED, Entry, call, calls, dump, group, transfer
 from tests.support.hung_job import START_S, WORLD, absent_rank, job, only, suspects
 
@@ -200,6 +207,51 @@ def test_file_times_that_no_dump_can_have_are_not_believed(offset_s: float) -> N
     """A time before the last launch, or long after any watchdog, was made by a copy: the wait's age is unknown."""
     records = [msgspec.structs.replace(one, at=(one.at or 0.0) + offset_s) for one in _aged(1.0)]
     assert only(*records).fault_class == "never_entered"
+
+
+def _action(*records: Record) -> Action:
+    window = Window.build(list(records))
+    return judge(window, infer(window), load()).action
+
+
+def test_a_hang_that_is_assumed_evicts_nobody() -> None:
+    """Without a time the dumps of a healthy job look alike: who would hold it up is named, and tested at most."""
+    undated = [msgspec.structs.replace(one, at=None) for one in _aged(1.0)]
+    finding = only(*undated)
+    assert suspects(finding) == (2,)
+    assert finding.assumes in finding.missing
+    assert (_action(*undated).kind, _action(*undated).why) == ("probe", finding.assumes)
+    assert "not why" in _action(*_aged(90.0)).why  # that it stands still is known: nothing is assumed
+
+
+@pytest.mark.parametrize(("sequence", "kind"), [(30, "evict"), (7, "probe"), (None, "probe")])
+def test_a_watchdog_shows_that_a_wait_was_long(sequence: int | None, kind: str) -> None:
+    """It gave up what the dumps call unfinished; a time-out of anything else shows nothing of these dumps."""
+    undated = [msgspec.structs.replace(one, at=None) for one in _aged(1.0)]
+    said = LogEvent(event="watchdog_timeout", rank=0, sequence=sequence, operation="ALLREDUCE", source="job.log")
+    window = Window.build([*undated, said])
+    found = [one for one in hang.analyze(window, infer(window), load()) if one.suspects]
+    assert [bool(one.assumes) for one in found] == [kind == "probe"]
+
+
+@pytest.mark.parametrize(
+    ("later_s", "expected"),
+    [(-5.0, "never_entered"), (0.0, "never_entered"), (6.0, "undecided"), (3600.0, "never_entered")],
+)
+def test_dumps_from_before_further_steps_show_no_hang(later_s: float, expected: str) -> None:
+    """A copy took the dumps' own time away, and the log went on after them; stamps of another zone prove nothing."""
+    copied = [msgspec.structs.replace(one, at=START_S + 6000.0) for one in _aged(1.0)]
+    again = [msgspec.structs.replace(one, source=f"second/{one.rank}", at=START_S + 6000.1) for one in copied]
+    at = START_S + 30.0 + later_s - 5.0 + np.arange(6.0)
+    steps = Steps(rank=0, source="rank0.log", count=6, columns={"at": at.tobytes(), "step": np.arange(6).tobytes()})
+    assert only(*copied, *again, steps).fault_class == expected
+
+
+def test_a_dump_that_was_copied_twice_is_one_sample() -> None:
+    """The copies have times of one moment: that they are equal is no standstill."""
+    first = [msgspec.structs.replace(one, at=START_S + 0.1) for one in absent_rank()]
+    again = [msgspec.structs.replace(one, source=f"second/{one.rank}", at=START_S + 0.2) for one in first]
+    assert only(*first, *again).fault_class == "undecided"
 
 
 def test_a_time_that_only_few_dumps_have_is_not_believed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from analyzers.diagnosis.hardware.hardware import analyze
 from analyzers.knowledge import xids
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import KernelEvent, ProcessState, Record, Steps
+from collectors.records import KernelEvent, LogEvent, ProcessState, Record, Steps
 from tests.support.kernel_findings import FOLDER, KNOWLEDGE, NOW, judge, log, named, stamped
 
 
@@ -26,6 +27,16 @@ def test_a_port_that_lost_its_link_once_is_everyday_life() -> None:
         "Sep 21 10:00:00 n1 systemd-networkd[9]: ib3: Lost carrier",
     ]
     assert judge(log(*once_told_twice)) == []
+
+
+def test_an_error_of_the_host_and_the_fatal_one_that_it_became_are_one_fault() -> None:
+    """Two rules of one class: the surer one's words, and the lines of both."""
+    fatal = "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 7: be00000000800090"
+    killed = "Memory failure: 0x1a2b3: Sending SIGBUS to python:77 due to hardware memory corruption"
+    (found,) = judge(log(f"[100.000000] {fatal}", f"[100.200000] {killed}"))
+
+    assert (found.fault_class, found.suspects[0].strength) == ("machine_check", 0.9)
+    assert len(found.suspects[0].evidence) == 2
 
 
 def test_ports_of_many_nodes_flapping_at_once_are_the_switch() -> None:
@@ -163,6 +174,25 @@ def test_what_passed_while_the_job_went_on_is_no_evidence() -> None:
     assert [one.fault_class for one in judge([*undated, *stepped(NOW)])] == ["soft_lockup"], (
         "nobody knows when that was"
     )
+
+
+@pytest.mark.parametrize(
+    "text", [STUCK, "python[20486]: segfault at 0 ip 00007f3c sp 00007ffd error 4 in libtorch.so[7f3c000+1000]"]
+)
+def test_in_files_what_every_rank_outlives_without_a_failure_is_no_evidence(text: str) -> None:
+    """The lines of files have no clock of a boot; a failure in the job's logs, or a rank that stands still, leaves it open."""
+
+    def series(until: float, rank: int) -> Steps:
+        at = array("d", [NOW - 900.0, until]).tobytes()
+        return Steps(source=f"{rank}.log", rank=rank, count=2, columns={"step": bytes(16), "at": at})
+
+    event = msgspec.structs.replace(live(NOW - 840.0, "n1", text), boot_id=None, monotonic_at=None)
+    went_on = [series(NOW, rank) for rank in range(4)]
+    failed = LogEvent(event="traceback", exception="RuntimeError", text="RuntimeError: x", source="1.log:9", rank=1)
+
+    assert judge([event, *went_on]) == []
+    assert judge([event, *went_on[:3], series(NOW - 840.0, 3)]) != []
+    assert judge([event, *went_on, failed]) != []
 
 
 def test_a_process_that_crashed_before_the_job_began_was_none_of_it() -> None:

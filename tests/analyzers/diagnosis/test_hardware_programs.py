@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from analyzers.model.topology import Topology
+from collectors.records import StackDump
 from tests.analyzers.diagnosis.test_hardware import xid
 from tests.support.kernel_findings import judge, log, named
 
@@ -49,3 +51,26 @@ def test_the_driver_s_demand_for_a_reset_outranks_the_program() -> None:
         xid(106, 154, "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"),
     ]
     assert named(judge(log(*lines))) == [("device", "n1", "0000:9b:00")]
+
+
+@pytest.mark.parametrize(
+    ("process", "ranks", "is_named"),
+    [
+        ("blender", (0, 1), False),
+        ("blender", (0,), True),  # it may be rank 1's, whose process nobody saw
+        ("python3", (0, 1), True),
+        ("nvidia-smi", (0, 1), True),
+        ("'<unknown>'", (0, 1), True),
+    ],
+)
+def test_the_xid_of_another_program_on_a_node_whose_ranks_are_known_is_not_the_jobs(
+    process: str, ranks: tuple[int, ...], *, is_named: bool
+) -> None:
+    """A service of the host meets a lost GPU as well, and a name that is the job's may be a helper's."""
+    shape = Topology((0, 1), {0: "n1", 1: "n1"})
+    stacks = [StackDump(rank=rank, pid=100 + rank, node="n1") for rank in ranks]
+    lost = log(xid(100, 79, f"pid=555, name={process}, GPU has fallen off the bus."))
+    found = judge([*stacks, *lost], shape)
+
+    assert (named(found) == [("device", "n1", "0000:9b:00")]) is is_named
+    assert any("none of the job's" in one.why for each in found for one in each.rejected) is not is_named

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from analyzers.diagnosis.process.process import analyze
-from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.processes import Owners
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record, StackDump
+from collectors.records import FlightRecorderDump, Frame, Members, Placement, ProcessState, Record, StackDump, Thread
 from service.packaged_knowledge import load
 
 NODES = {rank: f"gpu-{rank // 4}" for rank in range(8)}
@@ -36,7 +35,7 @@ def dumps(ranks: int = 8) -> list[Record]:
 
 def findings(*records: Record, shape: Topology = SHAPE) -> list[Finding]:
     """Analyze these records."""
-    return list(analyze(Window(records=records), shape, Knowledge()))
+    return list(analyze(Window(records=records), shape, load()))
 
 
 def named(found: list[Finding]) -> dict[str, tuple[int, ...]]:
@@ -73,12 +72,13 @@ def test_a_traced_process_is_a_weak_suspect() -> None:
 
 
 @pytest.mark.parametrize(
-    "channel", ["rpc_wait_bit_killable", "nfs4_wait", "io_schedule", "ptlrpc_set_wait", "fuse_request_wait"]
+    ("channel", "cause"),
+    [("rpc_wait_bit_killable", "storage"), ("ptlrpc_set_wait", "storage"), ("blk_mq_get_tag", "machine")],
 )
-def test_storage_waits_of_one_are_its_machine_of_many_the_storage(channel: str) -> None:
-    """One rank in a file-system wait points at its machine; ranks of two machines point at the storage."""
+def test_waits_for_files_of_one_node_and_of_many(channel: str, cause: str) -> None:
+    """One rank waits for the server, or for its machine's disk; ranks of two machines wait for what both have."""
     (one,) = findings(*dumps(), *(row(rank, "D" if rank == 6 else "S", channel) for rank in range(8)))
-    assert (one.cause, named([one])) == ("machine", {"uninterruptible": (6,)})
+    assert (one.cause, named([one]).popitem()[1]) == (cause, (6,))
     (many,) = findings(*dumps(), *(row(rank, "D" if rank in {1, 6} else "S", channel) for rank in range(8)))
     assert (many.cause, many.suspects[0].kind) == ("storage", "storage")
 
@@ -89,10 +89,15 @@ def test_storage_waits_of_one_are_its_machine_of_many_the_storage(channel: str) 
         ("rpc_wait_bit_killable", "NFS"),
         ("nfs_wait_bit_killable", "NFS"),
         ("nfs4_wait_clnt_recover", "NFS"),
+        ("wait_on_commit", "NFS"),
         ("request_wait_answer", "FUSE"),
         ("fuse_wait_on_page_writeback", "FUSE"),
         ("ptlrpc_set_wait", "Lustre"),
         ("cl_sync_io_wait", "Lustre"),
+        ("cl_lock_enqueue_wait", "Lustre"),
+        ("obd_get_request_slot", "Lustre"),
+        ("obd_get_mod_rpc_slot", "Lustre"),
+        ("osc_extent_wait", "Lustre"),
         ("ceph_mdsc_wait_request", "CephFS"),
         ("wait_for_response", "SMB"),
         ("cifs_strict_readv", "SMB"),
@@ -119,14 +124,58 @@ def test_one_that_waits_for_a_file_server_is_no_machines(channel: str, words: st
     assert (two.cause, [one.ranks for one in two.suspects]) == ("storage", [(5, 6)])
 
 
-@pytest.mark.parametrize(
-    "channel", ["io_schedule", "folio_wait_bit_common", "blk_mq_get_tag", "rwsem_down_read_slowpath"]
-)
+@pytest.mark.parametrize("channel", ["blk_mq_get_tag", "jbd2_log_wait_commit", "xfs_log_force_lsn"])
 def test_a_wait_for_a_local_disk_stays_its_machines(channel: str) -> None:
     """No other node waits for that disk."""
     rows = [row(rank, "D" if rank == 6 else "S", channel, at=at) for rank in range(8) for at in (1.0, 11.0)]
-    (found,) = list(analyze(Window(records=(*dumps(), *rows)), SHAPE, load()))
+    (found,) = findings(*dumps(), *rows)
     assert (found.cause, named([found])) == ("machine", {"uninterruptible": (6,)})
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        None, "rwsem_down_read_slowpath", "call_rwsem_down_read_failed", "__mutex_lock", "io_schedule", "filemap_get_pages",
+        "folio_wait_bit_common", "__folio_lock_killable", "wait_on_page_bit_killable", "__lock_page_killable",
+    ],
+)  # fmt: skip
+def test_a_wait_of_which_the_function_does_not_show_for_what_blames_nothing(channel: str | None) -> None:
+    """A page may be of any file system, and a lock of anything: the rank is named, weakly, and what would decide."""
+    rows = [row(rank, "D" if rank == 6 else "S", channel, at=at) for rank in range(8) for at in (1.0, 11.0)]
+    (found,) = findings(*dumps(), *rows)
+    assert (found.cause, found.suspects[0].ranks, found.suspects[0].strength) == ("unknown", (6,), 0.5)
+    assert "/proc/106/wchan" in found.missing[0]
+    once = findings(*dumps(), *rows[1::2])
+    assert all(suspect.strength < 0.5 for one in once for suspect in one.suspects)
+
+
+LOADER = (
+    Frame(function="__getitem__", file="/srv/train/dataset.py", line=33),
+    Frame(function="fetch", file="/opt/env/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py", line=51),
+    Frame(function="_next_data", file="/opt/env/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line=675),
+)
+MODEL = (Frame(function="forward", file="/srv/train/model.py", line=41),)
+
+
+@pytest.mark.parametrize(
+    ("state", "channel", "frames", "words"),
+    [
+        ("S", "request_wait_answer", LOADER, "FUSE"),
+        ("S", "request_wait_answer", MODEL, ""),
+        ("S", "rpc_wait_bit_killable", LOADER, ""),
+        ("I", "cl_sync_io_wait", MODEL, "Lustre"),
+        ("I", "worker_thread", LOADER, ""),
+    ],
+)
+def test_a_client_that_waits_in_another_state_than_d(
+    state: str, channel: str, frames: tuple[Frame, ...], words: str
+) -> None:
+    """FUSE's request is interruptible: with frames that read files state S shows the wait. Lustre's client waits idle."""
+    threads = (Thread(frames=frames, main=True),)
+    stack = StackDump(rank=6, pid=106, node=NODES[6], tool="py-spy", threads=threads, source="stacks_6")
+    rows = [row(rank, state if rank == 6 else "S", channel if rank == 6 else None) for rank in range(8)]
+    found = findings(*dumps(), stack, *rows)
+    assert [words in one.suspects[0].why for one in found] == ([True] if words else [])
 
 
 def test_uninterruptible_twice_is_stronger_than_once() -> None:
@@ -248,7 +297,7 @@ def test_a_wait_for_files_is_a_machines_where_others_were_read_meanwhile(
 ) -> None:
     """The mount of all may hang: what another node has not reported shows nothing."""
     rows = [
-        row(rank, state, "nfs_wait_bit_killable" if state == "D" else None, boot_id="b", at=10.0 * k + rank / 10)
+        row(rank, state, "xfs_log_force_lsn" if state == "D" else None, boot_id="b", at=10.0 * k + rank / 10)
         for rank in (0, 1, 4, 5)
         for k, state in enumerate("SDDDDD" if rank < 4 else other)
     ]

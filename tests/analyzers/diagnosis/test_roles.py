@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
@@ -13,7 +14,8 @@ from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.records import KernelEvent, LogEvent, Members, Placement, ProcessState, Record
 from service.packaged_knowledge import load
-from tests.support.role_readings import END, GENERATES, JOB, readings, scene
+from tests.support.role_readings import END, GENERATES, HEALTHY, JOB, readings, scene
+from tests.support.stack_claims import live
 
 DEAD = {**GENERATES, "still_from": 400.0, "answers": True}
 ROLLOUT_3 = ("rollout", "3")
@@ -85,8 +87,26 @@ def test_a_killed_rollout_is_restarted_and_its_node_is_kept() -> None:
     assert verdict.action.kind == "restart_role"
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_process_that_was_replaced_is_no_end_of_its_instance(first: bool) -> None:
+    """Rollout 2 was killed and started again before rollout 3 stopped, in whatever order agents tell of its processes."""
+    killed = [process(2, "S", -200.0, started_at=END - 900), process(2, "X", -150.0, signal=9, started_at=END - 900)]
+    again = [
+        structs.replace(process(2, "S", at), pid=202, started_at=END - 145, cpu_seconds=200.0 + at)
+        for at in (-100.0, -10.0)
+    ]
+    stopped = [process(3, "T", at, started_at=END - 900) for at in (-80.0, -40.0, -10.0)]
+    old, new = (killed, again) if first else (again, killed)
+    still = {**GENERATES, "still_from": 500.0, "silent_from": 500.0}
+    where = [structs.replace(one, pids=(202,)) if one.node == "r2" else one for one in placed()]
+    verdict = judged([*scene({ROLLOUT_3: still}), *where, *old, *new, *stopped])
+
+    assert [(one.role, one.instances) for one in verdict.culprits] == [("rollout", ("3",))]
+
+
 @pytest.mark.parametrize(
-    ("exception", "fault_class"), [("KeyError", "program_error"), ("OSError", "exception_one_rank")]
+    ("exception", "fault_class"),
+    [("KeyError", "program_error"), ("OSError", "exception_one_rank"), ("MemoryError", "host_oom")],
 )
 def test_a_rollout_that_raised_is_restarted_whatever_it_raised(exception: str, fault_class: str) -> None:
     """Its next requests are others: the instance's restart comes before the mending of the code."""
@@ -117,6 +137,13 @@ def test_a_rollout_on_a_trainer_s_node_restarts_the_trainer() -> None:
     verdict = judged(scene({ROLLOUT_3: {**DEAD, "node": "t0"}}))
     assert (verdict.action.kind, verdict.action.role, verdict.action.instance) == ("restart_role", "trainer", None)
     assert verdict.culprits[0].role == "rollout"
+
+
+def test_a_rollout_with_a_process_of_its_own_is_restarted_alone_beside_a_trainer() -> None:
+    """Its process starts again while the trainer's goes on, though both run on one machine."""
+    changes = {ROLLOUT_3: {**DEAD, "node": "t0", "pid": 103}, ("trainer", "0"): {**HEALTHY["trainer", "0"], "pid": 100}}
+    verdict = judged(scene(changes))
+    assert (verdict.action.kind, verdict.action.role, verdict.action.instance) == ("restart_role", "rollout", "3")
 
 
 def test_a_lost_request_restarts_the_job_and_blames_no_machine() -> None:
@@ -174,3 +201,54 @@ def test_a_trainer_that_waits_for_another_role_is_not_accused_by_its_peers() -> 
     )  # fmt: skip
     verdict = decide([*findings(window, shape, knowledge), claim], window, shape, knowledge)
     assert verdict.culprits == ()
+
+
+STEPPED = {"phase": "update_actor", "steps": 0.1, "still_from": 200.0}
+
+
+def spinning(*spins: int, rounds: int = 3, stepped: float = 200.0, place: str = "compute") -> Verdict:
+    """The verdict on three trainers of which the last step came long ago: some are in a place of their code, the others wait."""
+    seats = [(number, f"t{number}") for number in range(3)]
+    where = [
+        Placement(
+            **JOB, source="placement", at=END - 60, received_at=END, node=node, ranks=Members.of([number]),
+            roles=("trainer",), nodes=(node,), pids=(200 + number,),
+        )
+        for number, node in seats
+    ]  # fmt: skip
+    stacks = [
+        live(number, place if number in spins else "all_reduce", END - 90.0 + 30.0 * turn, node=node, pid=200 + number,
+             job="rl-math", role="trainer", attempt=1)
+        for turn in range(rounds)
+        for number, node in seats
+    ]  # fmt: skip
+    rows = [
+        ProcessState(**JOB, role="trainer", rank=number, node=node, boot_id="b", source="process", pid=200 + number,
+                     state="R", at=END + at, received_at=END + at, cpu_seconds=END + at)
+        for at in (-590.0, -10.0)
+        for number, node in seats
+    ]  # fmt: skip
+    changes = {("trainer", str(number)): {**STEPPED, "node": node, "still_from": stepped} for number, node in seats}
+    return judged([*scene(changes), *placed(), *where, *stacks, *rows])
+
+
+def test_the_trainer_that_spins_is_named_and_its_role_is_restarted() -> None:
+    """By its rule the role stands; the stacks show who waits for whom. Why it spins is not known, and no machine is touched."""
+    verdict = spinning(1)
+    (culprit,) = verdict.culprits
+    assert (culprit.kind, culprit.id, culprit.role, culprit.ranks) == ("node", "t1", "trainer", (1,))
+    assert (verdict.symptom, verdict.cause) == ("hang", "unknown")
+    assert (verdict.action.kind, verdict.action.role, verdict.action.instance, verdict.action.nodes) == (
+        "restart_role", "trainer", None, (),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("less", [{"rounds": 1}, {"rounds": 0}, {"stepped": 400.0}, {"place": "loader"}])
+def test_with_less_against_a_trainer_its_role_is_only_looked_at(less: dict[str, Any]) -> None:
+    """One round of stacks or none, a step that is not late yet, or one that reads its data."""
+    assert spinning(1, **less).action.kind in ("probe", "none")
+
+
+def test_trainers_that_all_spin_are_looked_at() -> None:
+    """Nobody waits for another: the same code holds all of them."""
+    assert spinning(0, 1, 2).action.kind in ("probe", "rollback", "none")

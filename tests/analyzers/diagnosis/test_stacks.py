@@ -156,6 +156,15 @@ def test_the_same_stack_on_every_rank_is_no_machine(stack: str, cause: str) -> N
     assert (found.fault_class, found.cause, suspects([found])) == ("same_stack", cause, [])
 
 
+def test_all_that_gave_stacks_are_not_all_ranks() -> None:
+    """Seven of eight stand in their loaders: what the eighth does is not known, and is not said."""
+    seven = [dump(rank, "torch_loader") for rank in range(7)]
+    (whole,) = analyzed(*seven)
+    (part,) = analyzed(*seven, shape=Topology(tuple(range(8))))
+    assert whole.suspects[0].why.startswith("all 7 ranks stand in ")
+    assert part.suspects[0].why.startswith("all 7 ranks that gave stacks (of 8) stand in ")
+
+
 def test_all_in_one_line_of_code_is_weak_until_a_second_look() -> None:
     """One look may have met healthy ranks at work; frozen stacks or a held lock make it the code."""
     (once,) = job(*["compute"] * 4)
@@ -265,7 +274,7 @@ def test_groups_for_a_report_are_largest_first() -> None:
         ((Frame("__getitem__", "torch/nn/modules/container.py"), TRAIN), ""),
         ((Frame("read_sample", "/srv/x.py"), Frame("fetch", "torch/utils/data/_utils/fetch.py"), TRAIN), "data_loader"),
         ((Frame("my_hook", "/srv/x.py"), Frame("_engine_run_backward", "torch/autograd/graph.py")), ""),
-        ((Frame("recv_bytes", "multiprocessing/connection.py"), TRAIN), ""),
+        ((Frame("recv_bytes", "multiprocessing/connection.py"), TRAIN), "process_wait"),
         ((Frame("checkpoint", "torch/utils/checkpoint.py"), Frame("forward", "/home/dataset/model.py")), ""),
         ((Frame("__poll", "poll.c"), Frame("c10d::ProcessGroupGloo::Work::wait(int)", "torch.so")), "waiting_collective"),
         ((Frame("clock_nanosleep", "libc.so.6"), Frame("time_sleep", "libpython3.11.so"), TRAIN), "sleeping"),

@@ -16,7 +16,7 @@ from collectors.records import Members, Placement, ProcessState, Record
 from tests.support.watched_jobs import START, step_record
 
 DETECTED_AT = START + 100.0
-COST = Downtime(incident="inc-1", job="run", attempt=1, detected_at=DETECTED_AT, last_step=1_003)
+COST = Downtime(incident="inc-1", job="run", attempt=1, onset_at=START + 10.0, detected_at=DETECTED_AT, last_step=1_003)
 
 
 class Seen:
@@ -35,6 +35,11 @@ class Seen:
     def steps(self, at: float, rows: Sequence[tuple[int, float]], attempt: int = 1) -> None:
         """Receive steps: number, and seconds after the start."""
         self.tell(at, step_record([(step, START + when) for step, when in rows], attempt=attempt))
+
+    def trains(self, rows: Sequence[tuple[int, float]]) -> None:
+        """Receive steps as an agent sends them: soon after each."""
+        for step, when in rows:
+            self.steps(when + 1.0, [(step, when)])
 
     def losses(self, at: float, rows: Sequence[tuple[int, float, float, int]]) -> None:
         """Receive steps with their loss: number, seconds after the start, loss, and what is NaN."""
@@ -138,3 +143,37 @@ def test_another_job_is_not_this_one() -> None:
     seen.tell(300, step_record([(5, START + 290.0)], attempt=2, job="other"))
 
     assert seen.cost() == COST
+
+
+def test_a_job_that_goes_on_without_one_of_its_roles_does_not_stand() -> None:
+    """A rollout is lost at 10 s, and steps come before and after that, some of them longer: no second is lost."""
+    seen = Seen()
+    seen.run(0)
+    longer = [(1_060 + step, 120.0 + 3.0 * step) for step in range(6)]
+    seen.trains([*((1_000 + step, 2.0 * step) for step in range(60)), *longer])
+    cost = seen.cost()
+
+    assert cost.first_good_at is not None
+    assert cost.stood_at == cost.first_good_at
+
+
+def test_a_job_that_stops_after_one_of_its_roles_stands_since_its_last_step() -> None:
+    """The others have work until 60 s; a new attempt makes its first step at 190 s."""
+    seen = Seen()
+    seen.run(0)
+    seen.trains([(1_000 + step, 2.0 * step) for step in range(31)])
+    waiting = seen.cost()
+    seen.run(160, attempt=2)
+    seen.steps(200, [(1_030, 190.0), (1_031, 192.0), (1_032, 194.0)], attempt=2)
+
+    assert (waiting.stood_at, waiting.first_good_at) == (START + 60.0, None)
+    assert (seen.cost().stood_at, seen.cost().first_good_at) == (START + 60.0, START + 190.0)
+
+
+def test_one_late_step_between_two_stops_is_no_pace() -> None:
+    """No step comes for 50 s after the first sign: what comes later does not make that training."""
+    seen = Seen()
+    seen.run(0)
+    seen.trains([*((1_000 + step, 0.5 * step) for step in range(21)), (1_021, 60.0)])
+
+    assert seen.cost().stood_at is None

@@ -305,6 +305,9 @@ def test_a_pattern_of_a_file_system_that_cannot_be_used_is_refused(tmp_path: Pat
     table.write_text('[network_file_system]\na = {words = "A"}\nb = {words = "B", function = "("}\n')
     with pytest.raises(KnowledgeError, match=r"network_file_system\.a: must have.*network_file_system\.b\.function"):
         load(table)
+    table.write_text('[undecided]\na = {function = "x"}\n')
+    with pytest.raises(KnowledgeError, match=r"undecided\.a: must have"):
+        load(table)
 
 
 def test_the_packaged_bounds_are_the_codes_own() -> None:

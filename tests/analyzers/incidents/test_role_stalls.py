@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from analyzers.incidents import replay
 from analyzers.incidents.detectors import find_symptoms
-from analyzers.incidents.job_views import JobView, RoleReadings, moved_again_at, recovered_because
+from analyzers.incidents.job_views import JobView, RoleReadings, moved_again_at, recovered_because, stops_again
+from analyzers.incidents.job_views.role_stalls import stalls_of
+from analyzers.incidents.judgement import judge_cut
 from analyzers.incidents.memory import observe_batch
-from analyzers.incidents.messages import Open, Publish, Received
+from analyzers.incidents.messages import Judge, Judged, Merge, Open, Publish, Received
 from analyzers.incidents.replay import rerun_engine
 from analyzers.incidents.state import EngineState
+from analyzers.knowledge import Knowledge
 from analyzers.model.incident import Incident, Symptom
 from analyzers.model.verdict import to_json
-from collectors.records import DIRECTORY, Members, Placement, ProcessState, Record, RoleState, directory_sender
+from collectors.records import DIRECTORY, Device, Members, Placement, ProcessState, Record, RoleState, directory_sender
 from service.packaged_knowledge import load
 from tests.support.watched_jobs import START, step_record
 
@@ -64,8 +68,8 @@ def said(says: Says, at: float) -> Iterator[RoleState]:
                 name: START + reported.pop(name) for name in ("phase_since", "waiting_since") if name in reported
             }
             yield RoleState(
-                source=DIRECTORY, job="rl", role=role, instance=str(rank), at=START + at, state="serving", epoch=1,
-                node="elsewhere", **{"renewed_at": START + at, **instants, **reported},
+                source=DIRECTORY, job="rl", role=role, instance=str(rank), at=START + at, epoch=1, node="elsewhere",
+                **{"state": "serving", "renewed_at": START + at, **instants, **reported},
             )  # fmt: skip
 
 
@@ -168,11 +172,61 @@ def test_a_dead_engine_is_named_while_the_others_go_on() -> None:
     assert recovered_because(view, incident, START + until + 30.0) == "no role holds the job up any more"
 
 
+@pytest.mark.parametrize(
+    ("detector", "kind", "words"), [("rank_dead", "crash", "goes on"), ("no_progress", "hang", "moves again")]
+)
+def test_a_job_that_never_stopped_does_not_move_again(detector: str, kind: Any, words: str) -> None:
+    """A rollout died, and the trainers did step after step."""
+    until = TRAINED_SECONDS + 200.0
+    view, _ = watched(until, tool_call, stepping_until=until)
+    died = Symptom(kind=kind, detector=detector, at=START + TRAINED_SECONDS, text="it ended")
+    incident = Incident(
+        id="i", kind=kind, job="rl", attempt=0, opened_at=died.at + 10.0, onset_at=died.at, symptoms=(died,), after=0,
+        last_step=100,
+    )  # fmt: skip
+    assert str(recovered_because(view, incident, START + until)).startswith(f"the job {words}: it has done step ")
+
+
+def test_a_rollout_that_is_heard_of_later_has_not_stopped_again() -> None:
+    """Its lease was renewed after the incident had opened, and the trainers do step after step."""
+    until = TRAINED_SECONDS + 200.0
+    view, _ = watched(until, dead_engine, stepping_until=until)
+    first, later = (
+        Symptom(kind="hang", detector="role_stalled", at=START + TRAINED_SECONDS + after, text="rollout 2: it rests")
+        for after in (0.0, 60.0)
+    )
+    incident = Incident(
+        id="i", kind="hang", job="rl", attempt=0, opened_at=first.at + 10.0, onset_at=first.at, symptoms=(first,), after=0,
+        last_step=100,
+    )  # fmt: skip
+    assert not stops_again(view, incident, later)
+    assert stops_again(view, incident, replace(later, detector="no_progress"))
+
+
 def test_a_rollout_that_leaves_in_order_is_no_uneven_end() -> None:
     """Rollouts come and go; a trainer that does leaves the other waiting."""
     until = TRAINED_SECONDS + 200.0
     assert watched(until, stepping_until=until, rollout3=0)[1] == []
     assert [one.detector for _, one in watched(until, stepping_until=TRAINED_SECONDS, trainer1=0)[1]] == ["uneven_end"]
+
+
+@pytest.mark.parametrize(
+    ("state", "since", "found"),
+    [("fenced", -5.0, []), ("left", -5.0, []), ("serving", 0.0, ["rank_dead"]), ("fenced", 30.0, ["rank_dead"])],
+)
+def test_a_rollout_that_was_given_up_before_it_was_killed_is_no_crash(
+    state: str, since: float, found: list[str]
+) -> None:
+    """Who makes a role smaller fences the instance first; one that is fenced after its end was lost."""
+    until = TRAINED_SECONDS + 40.0
+
+    def given_up(role: str, rank: int, at: float) -> dict[str, Any] | None:
+        reported = dead_engine(role, 0, at)
+        is_it = (role, rank) == ("rollout", 3) and at >= TRAINED_SECONDS + since
+        return {**reported, "state": state} if is_it else reported
+
+    seen = [one.detector for _, one in watched(until, given_up, rollout3=137)[1]]
+    assert [one for one in seen if one == "rank_dead"] == found
 
 
 def log(says: Says, seconds: float, stepping_until: float) -> Iterator[Received]:
@@ -259,6 +313,34 @@ def test_a_stall_that_began_during_another_is_not_lost() -> None:
     ]
 
 
+def test_an_open_incident_is_judged_again_when_another_rule_fires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step comes, then a rollout rests, and when that goes on the trainers have stood for five minutes: once for each."""
+    judged = list[float]()
+
+    def judge(asked: Judge, knowledge: Knowledge) -> Judged:
+        judged.append(asked.cut.at - START)
+        return judge_cut(asked, knowledge)
+
+    def scene(role: str, rank: int, at: float) -> dict[str, Any]:
+        reported = dead_engine(role, rank, at if role == "rollout" else min(at, TRAINED_SECONDS))
+        if role == "trainer":
+            reported.pop("requests_running")
+            return reported | ({"phase": "train", "waiting_for": None} if at > TRAINED_SECONDS else {})
+        return reported | (
+            {"tokens_total": int(100 * at), "phase_since": at} if role == "rollout" and at > 610.0 else {}
+        )
+
+    monkeypatch.setattr(replay, "judge_cut", judge)
+    decided = list(rerun_engine(log(scene, 760.0, TRAINED_SECONDS), load()))
+    merged = [(at - START, one.symptom) for at, one in decided if isinstance(one, Merge)]
+    assert sum(isinstance(one, Open) for _, one in decided) == 1
+    assert [(one.detector, set(one.roles), one.ranks) for _, one in merged] == [
+        ("role_stalled", {"rollout"}, (2,)),
+        ("role_stalled", {"trainer"}, (0, 1)),
+    ]
+    assert all(any(at <= then < at + 5.0 for then in judged) for at, _ in merged)
+
+
 @pytest.mark.parametrize(("sender", "reported"), [("rl", 1), ("other", 0), ("n0", 0)])
 def test_only_the_directory_of_a_job_speaks_in_its_name(sender: str, reported: int) -> None:
     """Another job's directory, and an agent that takes its name, are not heard; and a directory is no node."""
@@ -283,3 +365,15 @@ def test_what_an_earlier_attempt_has_left_is_no_instance_now() -> None:
     ):
         known.take(RoleState(job="rl", attempt=attempt, role=role, instance=instance, at=START + at), START + at)
     assert set(known.instances()) == {("rollout", "0"), ("trainer", "0")}
+
+
+def test_an_instance_is_compared_with_those_on_the_same_gpus() -> None:
+    """As the agents of their nodes see them, where the job's owner has declared nothing of them."""
+    view, _ = watched(20.0)
+    gpus = tuple(Device(node="n1", type="gpu", id=f"GPU-{number}", name="NVIDIA L40") for number in range(2))
+    view.take(replace(batch("n1", 30.0, 30.0, {}), records=gpus), gpus)
+    for rank in range(2):
+        reading = RoleState(job="rl", role="rollout", instance=str(rank), node=f"n{rank}", at=START + 30.0)
+        view.roles.take(reading, START + 30.0)
+    stalls_of(view)
+    assert [one.hardware for _, one in sorted(view.roles.instances().items())] == [None, "2 × NVIDIA L40"]

@@ -61,7 +61,7 @@ def test_a_job_is_not_forgotten_with_its_teller() -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.acceptance) for seed in (1, 2))])
 def test_a_healthy_morning_is_quiet(seed: int) -> None:
     """An hour of health, with checkpoints and evaluations, propose nobody and open next to nothing."""
     seen, _ = drive(healthy_day(seed, hours=1), seed)

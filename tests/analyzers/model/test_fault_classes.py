@@ -130,8 +130,8 @@ def test_rows_are_unique_and_traits_are_used() -> None:
 
 def strongest(row: FaultClass, cause: Cause) -> str:
     """What a verdict does about one suspect of this class, as sure as may be, with no other evidence."""
-    name = {"xid_*": "xid_48_then_drain", "sxid_*": "sxid_12028", "ecc_dbe*": "ecc_dbe_remap"}.get(row.name)
-    name = name or row.name.replace("*", "1_fatal_then_drain" if row.name == "nvlink5_*" else "ecc")
+    name = {"xid_*": "xid_54", "sxid_*": "sxid_12028", "ecc_dbe*": "ecc_dbe_remap"}.get(row.name)
+    name = name or row.name.replace("*", "1_fatal_then_reboot" if row.name == "nvlink5_*" else "ecc")
     hardware = "hardware" in row.claimed_by
     suspect = Suspect(kind="device" if hardware else "rank", strength=0.99, why="it", ranks=(0,))
     family = "hardware" if hardware else "waits"

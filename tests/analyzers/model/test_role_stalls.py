@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from analyzers.model.role_hardware import NodeGpus
+from analyzers.model.role_instances import fold
 from analyzers.model.role_silence import Seen
-from collectors.records import DIRECTORY, RoleState
+from collectors.records import DIRECTORY, Device, RoleState
 from tests.support.role_readings import END, GENERATES, START, named, readings, scene, stalls
 
 Changes = Mapping[tuple[str, str], Any]
@@ -40,6 +42,18 @@ HEALTHY_JOBS: dict[str, Changes] = {
     | {("trainer", "0"): {"phase": "weight_sync", "weights": 8, "phase_since": 500.0}},
     "rollouts in the sync before the last one has ended": rollouts(SYNCS, but={**GENERATES, "running": 1})
     | {("trainer", "0"): {"phase": "wait", "waiting_for": "queue:experience", "weights": 7}},
+    **{
+        f"{role} {instance} states an absurd version of the weights": rollouts(SYNCS, but={**GENERATES, "running": 1})
+        | {("trainer", "0"): {"phase": "wait", "waiting_for": "queue:experience", "weights": 7}}
+        | {(role, instance): {**how, "weights": 10**12}}
+        for role, instance, how in (
+            ("rollout", "2", {**GENERATES, "running": 1}),
+            ("reward", "0", {"phase": "score", "running": 0}),
+            ("trainer", "1", {"phase": "wait", "waiting_for": "queue:experience"}),
+        )
+    },
+    "a version of the weights that one rollout alone states": rollouts({**SYNCS, "phase_since": 300.0})
+    | {("rollout", "2"): {**GENERATES, "weights": 9}, ("trainer", "0"): {"phase": "wait", "weights": 7}},
     "a checkpoint of 400 s before the weights go out": rollouts({**FETCHES, "waiting_for": "trainer 0"})
     | {**TRAINERS, ("trainer", "0"): {"phase": "save_checkpoint", "weights": 8, "phase_since": 200.0}},
     "warm-up of 500 s": rollouts(GENERATES, but={"phase": "warm_up", "running": 0, "phase_since": 100.0}),
@@ -173,56 +187,6 @@ def test_a_fault_names_the_role_and_its_instance(name: str) -> None:
     assert named(scene(changes)) == [expected]
 
 
-def test_engines_of_one_node_that_get_no_weights_are_not_their_sender_s_fault() -> None:
-    """Two engines of one node wait, and those of other nodes were served: the node, and no trainer."""
-    waits = {**FETCHES, "waiting_for": "trainer 0", "node": "r2"}
-    changes = rollouts({**GENERATES, "weights": 8}) | TRAINERS | {("rollout", number): waits for number in "23"}
-    assert named(scene(changes)) == [("weight_sync_still", "rollout", "2"), ("weight_sync_still", "rollout", "3")]
-
-
-def one_after_another(last: float) -> list[RoleState]:
-    """A trainer sends its weights to one rollout after another; the newest that got them did so at an instant."""
-    waits = {**FETCHES, "waiting_for": "trainer 0", "phase_since": 100.0, "still_from": 100.0}
-    found = list(scene(rollouts(waits) | TRAINERS))
-    for number, since in (("0", last - 200.0), ("1", last - 100.0), ("2", last)):
-        found = [
-            one for one in found if one.instance != number or one.role != "rollout" or (one.at or 0.0) < START + since
-        ]
-        found += readings("rollout", number, **{**GENERATES, "weights": 8, "since": since, "phase_since": since})
-    return found
-
-
-def test_weights_that_go_to_one_after_another_are_on_their_way() -> None:
-    """The last of four waits for 500 s, and the third got them 60 s ago; where that is 300 s ago it is late."""
-    assert named(one_after_another(540.0)) == []
-    assert named(one_after_another(300.0)) == [("weight_sync_still", "rollout", "3")]
-
-
-@pytest.mark.parametrize("stuck", ["3", "23"])
-def test_those_that_are_passed_over_again_and_again_are_named(stuck: str) -> None:
-    """Their peers get every version from the one trainer, which sends: it is not at fault, and they wait since the first."""
-    waits = {**FETCHES, "waiting_for": "trainer 0", "phase_since": 100.0, "still_from": 100.0}
-    changes = {("rollout", number): {**GENERATES, "phase": "generate"} for number in "0123" if number not in stuck}
-    every = scene({**changes, **{("rollout", number): waits for number in stuck}, ("trainer", "0"): TRAINED})
-
-    def version(one: RoleState) -> int:
-        return 7 + max(0, int((one.at or 0.0) - START - 50.0) // 100)
-
-    records = [
-        msgspec.structs.replace(one, weights=version(one) + (one.role == "trainer"))
-        if one.role == "trainer" or (one.role == "rollout" and one.instance not in stuck)
-        else one
-        for one in every
-    ]
-    assert named(records) == [("weight_sync_still", "rollout", number) for number in stuck]
-
-
-def test_who_waits_behind_a_transfer_is_counted() -> None:
-    """Four rollouts wait for weights, the other trainer and the controller for their experience."""
-    (found,) = stalls(scene(rollouts({**FETCHES, "waiting_for": "trainer 0"}) | TRAINERS))
-    assert found.blocked == 6
-
-
 def test_a_killed_rollout_is_lost() -> None:
     """Its process has ended, its lease runs still, and nothing else of it is known."""
     records = scene(rollouts(GENERATES, but={**GENERATES, "silent_from": 500.0, "still_from": 500.0}))
@@ -265,6 +229,24 @@ def test_an_engine_on_other_hardware_is_slow_by_design() -> None:
     assert named(scene(rollouts(others, but=slow))) == []
     assert named(scene(rollouts(GENERATES, but=slow))) == []
     assert named(scene(rollouts(others, but={**slow, "hardware": "h100"}))) == [("role_slow", "rollout", "3")]
+    (found,) = stalls(scene(rollouts(others, but={**slow, "hardware": "h100"})))
+    assert found.why.endswith("than any peer with as many on h100")
+
+
+def test_agents_see_on_which_gpus_an_instance_runs() -> None:
+    """Other models, or fewer, are other hardware; what is declared is believed, and of an unknown node nothing is."""
+    gpus = NodeGpus(
+        Device(node=node, type="gpu", id=f"GPU-{node}-{number}", name=name)
+        for node, name, count in (("a", "NVIDIA H20", 2), ("b", "NVIDIA H20", 1), ("c", "NVIDIA L40", 2))
+        for number in range(count)
+    )
+    instances = fold(
+        RoleState(role="rollout", instance=node, node=node, at=START, hardware="ours" if node == "e" else None)
+        for node in "abcde"
+    )
+    gpus.tell(instances)
+    known = [instances["rollout", node].hardware for node in "abcde"]
+    assert known == ["2 × NVIDIA H20", "1 × NVIDIA H20", "2 × NVIDIA L40", None, "ours"]
 
 
 def test_a_slow_engine_is_compared_with_peers_that_do_as_much() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import permutations
 
 import msgspec
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.model.window import Window
-from collectors.records import KernelEvent, LogEvent, ProcessState, Record
+from analyzers.model.window import Window, newest_step_at
+from collectors.records import KernelEvent, LogEvent, ProcessState, Record, Steps
 
 INSTANTS = st.sampled_from([None, 0.0, 1.0, 2.5])
 RANKS = st.sampled_from([None, 0, 1, 12])
@@ -64,3 +65,10 @@ def test_what_several_read_is_made_once_for_the_same_objects() -> None:
     assert [window.once(count, first), window.once(count, first)] == [1, 1]
     assert window.once(count, equal) == 2
     assert Window.build([]).once(count, first) == 3
+
+
+def test_the_newest_step_is_read_past_a_cut_of_the_last_instant() -> None:
+    """A damaged record says what it still holds; without an instant its own time is what is known."""
+    whole = np.array([1.0, 3.0, np.nan, 2.0]).tobytes()
+    assert newest_step_at(Steps(columns={"at": whole + b"\x01\x02\x03"}, at=9.0, source="cut")) == 3.0
+    assert newest_step_at(Steps(columns={"at": b"\x01\x02\x03"}, at=9.0, source="cut")) == 9.0

@@ -70,6 +70,7 @@ def test_of_who_is_not_heard_any_more_everything_may_be_out() -> None:
 
     desk(RemediationTick(), later=61.0)
     assert (desk.one().out, desk.one().outcome) == (("gpu-3", "gpu-4"), "unknown")
+    assert desk.one().because.endswith("check, or undo it")
 
 
 def test_a_heartbeat_leaves_what_a_person_saw_as_it_was() -> None:

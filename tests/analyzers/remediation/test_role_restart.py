@@ -149,8 +149,15 @@ def test_instances_are_known_by_their_own_names_too() -> None:
     verdict = judged("rollout", 7, "r9")
     named = replace(verdict.culprits[0], instances=("blue", "red"), kind="rank", id="7")
     chosen = plan(replace(verdict, culprits=(named,)), replace(FACTS, instances=(*FACTS.instances, *more)))
-    assert chosen.restart is not None
-    assert (chosen.restart.instance, chosen.restart.epochs) == (None, {"blue": 5, "red": 5})
+    assert chosen.restart and (chosen.restart.instance, chosen.restart.epochs) == (None, {"blue": 5, "red": 5})  # noqa: PT018
+
+
+@pytest.mark.parametrize("lost", [(), ("red",), ("blue", "red")])
+def test_of_several_on_a_node_those_whose_leases_are_over_are_restarted(lost: tuple[str, ...]) -> None:
+    """The process's number is its place on the node and no instance's name: none that serves is ended for it."""
+    more = (instance("rollout", one, "r9", state="lost" if one in lost else "serving") for one in ("blue", "red"))
+    chosen = plan(judged("rollout", 1 << 21, "r9"), replace(FACTS, instances=(*FACTS.instances, *more)))
+    assert tuple(chosen.restart.epochs if chosen.restart else ()) == lost
 
 
 def test_culprits_of_two_roles_are_no_matter_of_one() -> None:
@@ -235,7 +242,7 @@ def test_the_plan_keeps_a_reserve_for_trainers() -> None:
     assert moved("trainer", 1, "t1", reserve=5) == ({"t1": "s0"}, 1)
     assert moved("trainer", 1, "t1", reserve=0) == ({"t1": "s0"}, 0)
     chosen = plan(judged("trainer", 1, "t1", "evict", 0.97), replace(FACTS, reserve=8))
-    assert "on r0, with 5 machines too few in reserve for trainers" in chosen.why
+    assert "on r0, where rollout 0 ends, with 5 machines too few in reserve for trainers" in chosen.why
 
 
 # When the whole job.

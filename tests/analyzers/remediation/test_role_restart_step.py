@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from analyzers.remediation.messages import AddHold, Approve, AskUndo, Begin, Fail, Proposed, Take
@@ -132,3 +133,15 @@ def test_one_that_is_back_and_shows_no_work_has_failed_only_with_its_incident_op
     for known in ({"worked": False}, {"weights": 40}, {"weights": 43, "first_weights": 43}):
         assert outcome(now=BACK_SECONDS, **known) == "unknown"
         assert outcome(now=BACK_SECONDS, troubled=True, **known) == "not_cured"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({"worked": True}, "registered and works"), ({}, "registered and works"),
+     ({"weights": None}, "registered and the job has done steps since")],
+)  # fmt: skip
+def test_what_shows_that_it_is_cured_is_said(more: dict[str, Any], words: str) -> None:
+    """Its own work, or no more than that the job goes on."""
+    found = observe_role("rollout", RESTART, seen(**more), 0.0, 10.0)
+    assert found is not None
+    assert words in found[1]

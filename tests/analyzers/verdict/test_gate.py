@@ -113,8 +113,15 @@ def test_hardware_that_agrees_need_not_wait() -> None:
 
 def test_uninterruptible_in_a_driver_twice_is_a_standstill() -> None:
     """No stack can be had of such a process: its state in two tables stands for two looks."""
-    found = verdict(Hang(state="D", channel="rwsem_down_write_slowpath", stands=((),)).records())
+    found = verdict(Hang(state="D", channel="os_acquire_rwlock_write", stands=((),)).records())
     assert action(found) == ("evict", ("gpu-2",))
+
+
+@pytest.mark.parametrize("channel", [None, "rwsem_down_write_slowpath", "folio_wait_bit_common"])
+def test_uninterruptible_for_what_is_not_shown_evicts_nothing(channel: str | None) -> None:
+    """A file system of every client may hold it there: the rank is known, its machine is probed."""
+    found = verdict(Hang(state="D", channel=channel, stands=((),)).records())
+    assert (named(found), action(found)[0]) == ([2], "probe")
 
 
 def test_a_silent_node_is_probed() -> None:
@@ -132,10 +139,18 @@ def test_a_node_that_fell_silent_after_its_look_is_probed() -> None:
     assert action(found)[0] == "probe"
 
 
-def test_files_have_no_second_look() -> None:
-    """What a dead job left is judged by itself, as ever."""
+def test_files_evict_no_rank_for_the_waits_of_others() -> None:
+    """Who holds them up is sure, and why is not: its stack is its own code, moves, or is not there."""
     for hang in (Hang(), Hang(stands=((),)), Hang(stands=(inside("forward"), inside("backward")))):
-        assert action(verdict(hang.records(), None)) == ("evict", ("gpu-2",))
+        found = verdict(hang.records(), None)
+        assert (named(found), action(found)) == ([2], ("probe", ("gpu-2",)))
+        assert "hold" in found.action.why
+
+
+@pytest.mark.parametrize("state", ["T", "X", "Z"])
+def test_files_evict_a_rank_whose_process_shows_why(state: str) -> None:
+    """It is stopped, or has ended, while its peers wait for it."""
+    assert action(verdict(Hang(state=state).records(), None)) == ("evict", ("gpu-2",))
 
 
 def test_each_of_two_culprits_has_its_own_looks() -> None:

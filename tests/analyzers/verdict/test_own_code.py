@@ -145,6 +145,19 @@ def test_a_loader_that_waits_for_a_file_system_has_no_machine_evicted(looks: int
     assert "network file system (NFS)" in page
 
 
+@pytest.mark.parametrize("channel", [None, "rwsem_down_read_slowpath", "folio_wait_bit_common"])
+def test_a_loader_of_which_the_kernel_does_not_show_the_wait_is_no_surer_its_machines(channel: str | None) -> None:
+    """A reader that is not root sees state D and no function: a file server is as likely as the machine."""
+    found, plain = (
+        verdict(Hang(stands=LOADER, state="D", channel=channel).records(), None),
+        verdict(Hang(stands=LOADER).records(), None),
+    )
+
+    assert (found.cause, named(found), found.action.kind) == (plain.cause, [2], plain.action.kind)
+    assert found.culprits[0].probability <= plain.culprits[0].probability
+    assert any("/proc/102/wchan" in one.what for one in found.missing)
+
+
 def test_a_rank_that_only_left_no_dump_is_not_named_beside_one_that_waits_and_its_stack_prove() -> None:
     """Its recorder was not asked in time: it stays a suspect, and the advice is about the rank that is proven."""
     records = [

@@ -59,6 +59,16 @@ def test_a_worker_that_a_silent_server_blocks_is_the_storages_and_names_who_wait
     assert not [one.what for one in found.missing if "stack" in one.what]
 
 
+def test_a_checkpoint_that_waits_for_a_file_server_is_the_storages_where_its_duration_is_unknown() -> None:
+    """In files no second look bounds the pause; in a running job the checkpoint has its time before anything is named."""
+    saving = (inside("save", "save_checkpoint", file="/x/site-packages/torch/serialization.py"),) * 2
+    hang = Hang(stands=saving, state="D", channel="nfs_wait_bit_killable").records()
+    found, live = verdict(hang, None), verdict(hang, 1)
+
+    assert (found.cause, ranks_named(found), found.action.kind) == ("storage", [2], "none")
+    assert [root.fault_class for root in live.roots] == ["pause_checkpoint"]
+
+
 def test_the_one_rank_in_its_loader_on_that_node_waits_there() -> None:
     """Of the node's four ranks one reads, the others wait for it: it is named, and all others are victims."""
     waits = a_set(1, 5, 9, fault_class="never_entered", cause="machine")

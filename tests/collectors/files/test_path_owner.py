@@ -24,6 +24,7 @@ SAID = {
     "gpu-0413.log": Whose(node="gpu-0413"),
     "dgx-a100-07/kern.log": Whose(node="dgx-a100-07"),
     "node=c17/dmesg": Whose(node="c17"),
+    "sel_node-b12.txt": Whose(node="node-b12"),
 }
 SILENT = [
     "job-1234/x.json",
@@ -32,6 +33,7 @@ SILENT = [
     "rank3of8.log",
     "2026-11-21/kern.log",
     "gpu0/nvidia-smi.txt",
+    "sel_gpu-a100.txt",
     "step_100/loss.txt",
     "worker-3/stderr.log",
     "frank7.txt",

@@ -14,7 +14,30 @@ node1:8812:8812 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.
 Loading checkpoint shards: 100%|##########| 4/4 [00:05<00:00,  1.31s/it]
 [W socket.cpp:601] [c10d] The client socket cannot be initialized to connect to [n1]:29500 (errno: 97).
 [2026-08-14 10:00:20,412] [WARNING] [runner.py:202:fetch_hostfile] Unable to find hostfile, local resources only.
+[W1110 10:00:01.2 socket.cpp:697] [c10d] The client socket has failed to connect to [n1]:29500 (errno: 97 - Address family).
 Some weights of Encoder were not initialized from the model checkpoint at m and are newly initialized: ['classifier.bias']
+"""
+NODE = """\
+Name:               n1
+Conditions:
+  Type                 Status  Reason                       Message
+  ----                 ------  ------                       -------
+  KernelDeadlock       False   KernelHasNoDeadlock          kernel has no deadlock
+  MemoryPressure       False   KubeletHasSufficientMemory   kubelet has sufficient memory available
+  Ready                True    KubeletReady                 kubelet is posting ready status
+"""
+POD = """\
+Name:             trainer-2
+Status:           Running
+Containers:
+  main:
+    State:          Running
+    Ready:          True
+    Restart Count:  0
+Events:
+  Type     Reason            Message
+  Warning  FailedScheduling  0/9 nodes are available: 9 Insufficient nvidia.com/gpu.
+  Normal   Scheduled         Successfully assigned ml/trainer-2 to n1
 """
 FORM = """\
 # [Bug] Generation stops after two hours
@@ -44,6 +67,32 @@ Add a new network anomaly rule to the pod log component.
 def test_what_is_printed_in_every_run_is_no_trouble(line: str) -> None:
     """It has words of trouble, and the runs in which it stands are well."""
     assert not may_report(f"{line}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [NODE, POD, "queue depth 31, latency 4.1 ms, memory 71 GB\n", "epoch done: no errors, 0 warnings\n"],
+    ids=["a node that is well", "a pod that runs", "measurements", "denied"],
+)
+def test_lines_of_which_none_states_a_failure_have_no_cause(text: str) -> None:
+    """Words that failures have in common with measurements and with what is well are none."""
+    assert not may_report(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NODE.replace("MemoryPressure       False", "MemoryPressure       True "),
+        NODE.replace("Ready                True ", "Ready                False"),
+        POD.replace("Count:  0", "Count:  4").replace("Insufficient", "insufficient"),
+        POD.replace("Ready:          True", "Ready:          False"),
+        "ERROR the queue is full, latency 900 ms\n",
+    ],
+    ids=["pressure", "not ready", "restarted", "container not ready", "an error"],
+)
+def test_what_is_not_well_may_be_judged_by_its_words(text: str) -> None:
+    """The controls: one condition, one count or one word more."""
+    assert may_report(text)
 
 
 def test_a_failure_between_such_lines_is() -> None:

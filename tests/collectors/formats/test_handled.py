@@ -23,10 +23,10 @@ def steps(first: int, last: int, *, stamp: bool = True) -> str:
     return "".join(f"{said}step {step} loss {2 - step / 100:.3f}\n" for step, said in enumerate(stamps, first))
 
 
-def tracebacks(text: str) -> int:
-    """How many exceptions the log of rank 0 gives."""
+def tracebacks(text: str, rank: int | None = 0) -> int:
+    """How many exceptions the log of a rank gives, or one that any rank may have written."""
     data = text.encode()
-    records = list(job_log.read(Input("rank0.log", io.BytesIO(data), data, rank=0)))
+    records = list(job_log.read(Input("train.log", io.BytesIO(data), data, rank=rank)))
     return sum(isinstance(record, LogEvent) and record.event == "traceback" for record in records)
 
 
@@ -49,3 +49,16 @@ def tracebacks(text: str) -> int:
 def test_an_exception_after_which_its_process_goes_on_is_handled(text: str, count: int) -> None:
     """Stamped steps of the same process come after it, and nothing says that the process failed."""
     assert tracebacks(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (steps(1, 20) + RAISED + steps(21, 26), 1),
+        (steps(1, 20) + RAISED + steps(21, 36), 0),
+        (steps(1, 20) + RAISED + steps(21, 24).replace("10:00:24", "10:01:04"), 0),  # over a minute
+    ],
+)
+def test_few_steps_that_may_be_another_rank_s_show_nothing(text: str, count: int) -> None:
+    """In a log of which no line names a rank, the others print some steps before they wait for the one that failed."""
+    assert tracebacks(text, rank=None) == count

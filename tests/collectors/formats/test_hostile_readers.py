@@ -70,7 +70,7 @@ REASONS = {
 
 @pytest.mark.system
 @pytest.mark.usefixtures("trapped")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.acceptance), 2])
 def test_a_reader_that_dies_costs_its_own_file(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exception, kill, exit, memory, time: each costs the file it came from, and the twenty beside them are read in order."""
     monkeypatch.setattr(sandbox, "SLEEPING_TIMES", 2.0)

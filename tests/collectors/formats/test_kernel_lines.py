@@ -24,6 +24,22 @@ def events(text: str) -> list[KernelEvent]:
 
 LINES: list[tuple[str, dict[str, object]]] = [
     (
+        "mce: [Hardware Error]: CPU 11: Machine Check Exception: 5 Bank 1: bf80000000100134",
+        {"event": "mce", "severity": "fatal"},
+    ),
+    (
+        "mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 12: fc00000000800400",
+        {"event": "mce", "severity": "recoverable"},
+    ),
+    (
+        "mce: [Hardware Error]: CPU 3: Machine Check Exception: f Bank 7: bd80000000100134",
+        {"event": "mce", "severity": "uncorrected"},
+    ),
+    (
+        "mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 9: 8c00004000010090",
+        {"event": "mce", "severity": "corrected"},
+    ),
+    (
         "NVRM: Xid (PCI:0000:03:00): 45, pid=12, name=python3, Ch 00000008, errorString, caused by previous Xid 119",
         {"event": "xid", "code": 119, "pid": 12, "pci": "0000:03:00"},
     ),
@@ -151,3 +167,35 @@ def test_addresses_are_normalised() -> None:
     """Domain, bus and device in lower case, whatever the line leaves out."""
     given_forms = ["PCI:0000:9B:00", "0000:9b:00.0", "9b:00", "00000000:9B:00.0", "PCI:0000:9b:0"]
     assert {pci_address(text) for text in given_forms} == {"0000:9b:00"}
+
+
+@pytest.mark.parametrize(
+    ("line", "pid", "process"),
+    [
+        ('earlyoom[88]: sending SIGKILL to process 412 uid 1001 "python": badness 982, VmRSS 20123 MiB', 412, "python"),
+        (
+            'earlyoom[88]: sending SIGTERM to process 412 "python": oom_score 1264, VmRSS 23964 MiB, cmdline "x"',
+            412,
+            "python",
+        ),
+        (
+            "systemd-oomd[81]: Killed /user.slice/a.scope due to memory pressure for /user.slice being 71.12% > 50.00% for > 20s",
+            None,
+            "/user.slice/a.scope",
+        ),
+        (
+            "systemd-oomd[81]: Marked /user.slice/a.scope for killing due to memory used (10) / total (11) and swap used (9)",
+            None,
+            "/user.slice/a.scope",
+        ),
+        ("systemd[1]: a.scope: systemd-oomd killed 61 process(es) in this unit.", None, "a.scope"),
+    ],
+)
+def test_services_that_kill_for_memory_are_read_as_the_kernels_kills(line: str, pid: int | None, process: str) -> None:
+    """They act before the kernel has to; under another tag anyone may write it."""
+    found = events(f"Nov 20 09:05:01 n1 {line}\n")
+
+    assert [(event.event, event.node, event.pid, event.process) for event in found] == [
+        ("oom_kill", "n1", pid, process)
+    ]
+    assert events(f"Nov 20 09:05:01 n1 someone[7]: {line.partition(': ')[2]}\n") == []

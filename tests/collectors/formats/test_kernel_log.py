@@ -129,6 +129,43 @@ def test_a_lost_gpu_told_in_pieces_is_one_event_of_code_79() -> None:
     assert events(last) == []
 
 
+KILLED = "Memory cgroup out of memory: Killed process 812 (python3) total-vm:9kB, anon-rss:8kB"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "dated"),
+    [
+        ("Jun  2 12:00:01 n7 kernel: [4213.1] ", True),
+        ("Jun  2 12:00:01 n7 kernel: [ 4213] ", True),
+        ("2025-06-02T12:00:01Z n7 kernel: [4213.123456789] ", True),
+        ("[4213.12] ", False),
+        ("02.06.2025-12h00 n7 kernel: ", False),
+        ("02/Jun/2025 12:00:01 n7 kernel: [4213.1] ", False),
+        ("Mon 2 Jun 12h00 CEST n7 kernel: ", False),
+    ],
+)
+def test_a_line_with_an_odd_stamp_is_read(prefix: str, dated: bool) -> None:
+    """Of a stamp in another form the line has no instant, and is no less the kernel's."""
+    text = f"{prefix}{KILLED}\n"
+    found = recognise(text.encode(), "kern.log")
+    (one,) = events(text)
+
+    assert found is not None
+    assert found.name == "kernel_log"
+    assert (one.event, one.pid, one.at is not None) == ("oom_kill", 812, dated)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[rank3] 12 ms in kernel: add_", "5 nodes said kernel: nvidia", "step 4 kernel: 3.1 ms", "[7.5] loss of memory"],
+)
+def test_a_programs_own_line_is_no_kernel_line(line: str) -> None:
+    """The control: a number before it, or the word alone, is anyone's."""
+    found = recognise(f"{line}\n".encode() * 9, "job.log")
+
+    assert found is None or found.name != "kernel_log"
+
+
 def test_an_oom_kill_told_in_two_lines_is_one_event() -> None:
     """The kernel reports constraint and victim apart; another victim is another event."""
     reported = [

@@ -256,6 +256,20 @@ def test_what_is_no_training_step_is_none(line: str) -> None:
     assert steps(read(f"{line}\n")) == []
 
 
+@pytest.mark.parametrize(
+    ("form", "numbers"),
+    [
+        ("10:00:0{} [r0] I tinygpt | it {}/400  train_loss=1.06  295 ms/it", [1, 2, 3, 4, 5]),
+        ("10:00:0{} Epoch 0 | batch {} | loss: 1.09", [-1, -1, -1, -1, -1]),
+        ("10:00:0{} Train mini-batch {} of epoch 2, loss 1.09", [-1, -1, -1, -1, -1]),
+    ],
+)
+def test_iterations_and_batches_with_a_loss_are_steps(form: str, numbers: list[int]) -> None:
+    """A batch is counted again with every epoch: each is a step without a number."""
+    (found,) = steps(read("".join(f"2026-11-20 {form.format(number, number)}\n" for number in range(1, 6))))
+    assert (found.count, column(found, "step")) == (5, numbers)
+
+
 def test_a_log_is_known_by_its_steps(tmp_path: Path) -> None:
     """No name and no error marks it: the steps do."""
     path = tmp_path / "metrics"

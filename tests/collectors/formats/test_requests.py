@@ -52,7 +52,11 @@ BOTH = (
         (ASGI + OK * 4 + STOP, 0),  # it was stopped later, for another reason
         (ASGI + FAILED, 1),
         (ASGI + FAILED + HEALTH + IDLE, 1),  # a dead engine's server still gives its metrics
-        (HANDLER + OK + STOP, 1),
+        (FAILED + ASGI + OK, 0),  # uvicorn's own order
+        (HANDLER + OK + STOP, 0),  # asked to stop after it had served on
+        (HANDLER + STOP, 1),
+        (HANDLER + OK + "vllm.v1.engine.exceptions.EngineDeadError: see above\n" + STOP, 1),
+        (HANDLER + OK * 2 + "Segmentation fault (core dumped)\n", 0),  # a signal has another reason
         (HANDLER + STOP + BEGIN + OK * 5, 1),  # it serves because it was started again
         (HANDLER + BEGIN + OK * 5, 1),
         (OWN + OK * 5, 1),  # a trainer that prints into the same log
@@ -84,7 +88,11 @@ def test_the_message_of_an_exception_ends_at_the_servers_next_line() -> None:
     ("text", "sound"),
     [
         (BEGIN + HANDLER + REFUSED + OK, True),
-        (BEGIN + ASGI + FAILED + OK, False),  # an answer of 500 is shown to whoever asks
+        (BEGIN + ASGI + FAILED + OK, True),
+        (BEGIN + FAILED + ASGI + OK, True),
+        (BEGIN + FAILED + ASGI + FAILED, False),
+        (BEGIN + OK + FAILED + OK, False),  # an answer of 500 that nothing explains
+        (BEGIN + FAILED + ASGI + OK + STOP, True),
         (BEGIN + OK + "[2027-01-02 03:04:05] Abort request since client disconnected rid=9f\n" + OK, True),
         (BEGIN + HANDLER + STOP, False),
         (BEGIN + OK + "ERROR 02-03 04:05:06 [core.py:700] EngineCore failed\n" + OK, False),
@@ -100,3 +108,12 @@ def test_what_stands_between_two_answers_is_kept() -> None:
     kept = list(without_requests((BEGIN + HANDLER + REFUSED + OK + "a line\n" + OK).splitlines()))
 
     assert kept == [*BEGIN.splitlines(), OK.rstrip(), "a line", OK.rstrip()]
+
+
+def test_a_server_s_line_ends_a_traceback_that_was_cut() -> None:
+    """The level that uvicorn writes is the name of no exception."""
+    cut = "".join(line + "\n" for line in ENGINE.splitlines()[:3])
+    data = (BEGIN + cut + FAILED).encode()
+    found = [each for each in job_log.read(Input("s.log", io.BytesIO(data), data)) if isinstance(each, LogEvent)]
+
+    assert [each.exception for each in found] in ([], [None])

@@ -239,3 +239,21 @@ def test_a_few_bytes_of_zero_leave_a_text_readable() -> None:
 
     assert is_text(log, "train.log")
     assert not is_text("step 3 loss 1.2\nstep 4 loss 1.1\n".encode("utf-16"), "train.log")
+
+
+@pytest.mark.parametrize(("further", "count"), [(6, 1), (20, 0)])
+def test_a_kernel_s_line_without_a_stamp_is_no_event_where_the_job_goes_on_for_long(further: int, count: int) -> None:
+    """A text of the job's data may hold it; after few steps the others may have waited for the GPU that was lost."""
+    steps = [f"2026-11-22 10:00:{step:02} INFO step {step} loss 1.0\n" for step in range(10 + further)]
+    found = read("".join([*steps[:10], KERNEL.partition("] ")[2] + "\n", *steps[10:]]))
+
+    assert sum(isinstance(record, KernelEvent) for record in found) == count
+
+
+def test_an_exception_without_its_header_was_written_when_the_prefix_says() -> None:
+    """A time in its message is what it talks about."""
+    said = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    (stamped,) = read(f'{{"ts": "2026-11-22 10:02:00,000", "level": "ERROR", "rank": 3, "msg": "{said}"}}')
+    (bare,) = read(f"[rank3]: {said} at 2026-11-22 10:02:00")
+
+    assert (stamped.at, bare.at) == (1795341720.0, None)

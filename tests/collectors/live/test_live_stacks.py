@@ -112,6 +112,32 @@ def test_when_asked_every_rank_and_its_children_are_looked_at_twice(ranks: Ranks
     assert {one.at for one in found} == {BOOTED_AT + 1000.0}
 
 
+SERVING = """
+import queue, socket, socketserver, threading
+
+class Handler(socketserver.BaseRequestHandler):
+    def handle(self):
+        print(flush=True)
+        self.request.recv(1)
+
+server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+client = socket.create_connection(server.server_address)
+queue.Queue().get()
+"""
+
+
+@needs_pyspy
+@needs_root
+def test_threads_that_wait_on_sockets_are_shown_so(ranks: Ranks) -> None:
+    """A server's threads in C calls, of which no frame is seen; one that waits for another thread is not blocked on a socket."""
+    ranks.start(0, program=SERVING)
+    found = dumps(list(Stacks(ranks.host())(Request("stacks"))))[-1]
+    calls = {one.frames[0].function.split(".")[-1]: [wait.call for wait in one.sockets] for one in found.threads}
+    assert (calls["handle"], calls["wait"]) == (["recvfrom"], [])
+    assert calls["select"] in (["poll"], ["select"])
+
+
 @needs_pyspy
 @needs_root
 def test_only_the_ranks_asked_for_are_looked_at(ranks: Ranks) -> None:

@@ -25,7 +25,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:
         yield trial
 
 
-@pytest.mark.parametrize("kind", ["evict", "restart_job"])
+@pytest.mark.parametrize("kind", ["evict", pytest.param("restart_job", marks=pytest.mark.acceptance)])
 def test_whenever_it_is_killed_the_job_is_restarted_once(trial: Trial, kind: str) -> None:
     """Before any command, and after any change: the next adapter finishes, and nothing is done twice."""
     moments = trial.undisturbed(kind)

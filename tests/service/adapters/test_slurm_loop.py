@@ -31,6 +31,7 @@ def test_a_stopped_rank_costs_its_node_and_nothing_else(tmp_path: Path) -> None:
     assert outcome.wrong == []
 
 
+@pytest.mark.acceptance
 @pytest.mark.timeout(900)
 def test_a_killed_rank_costs_no_node(tmp_path: Path) -> None:
     """Nothing shows who sent SIGKILL: the policy that drains by itself drains nothing."""

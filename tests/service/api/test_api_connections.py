@@ -95,7 +95,9 @@ def has_ended(one: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "half a head"])
+@pytest.mark.parametrize(
+    "sent", [pytest.param(b"", marks=pytest.mark.acceptance), HEAD], ids=["nothing", "half a head"]
+)
 def test_half_open_requests_of_one_address_lock_out_no_agent(tmp_path: Path, sent: bytes) -> None:
     """While one address holds more half-open requests than the process has files, another's batch is acknowledged."""
     variables = {"FAULTHOUND_HEAD_SECONDS": "600", "FAULTHOUND_ENGINE": "0"}
@@ -112,7 +114,11 @@ def test_half_open_requests_of_one_address_lock_out_no_agent(tmp_path: Path, sen
     assert closed(metrics, "address") >= HALF_OPEN - FILES // connections.SHARE_OF_FILES
 
 
-@pytest.mark.parametrize("sent", [HEAD, WHOLE, HALF_A_BODY], ids=["half a head", "a request", "half a body"])
+@pytest.mark.parametrize(
+    "sent",
+    [HALF_A_BODY, *(pytest.param(one, marks=pytest.mark.acceptance) for one in (HEAD, WHOLE))],
+    ids=["half a body", "half a head", "a request"],
+)
 def test_many_addresses_lock_out_no_agent(tmp_path: Path, sent: bytes) -> None:
     """Five hundred addresses hold more connections than the process has files: an agent's batch is acknowledged."""
     variables = {"FAULTHOUND_HEAD_SECONDS": "600", "FAULTHOUND_ENGINE": "0"}

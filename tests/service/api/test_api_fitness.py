@@ -119,7 +119,7 @@ def timed(client: Client, node: str = "gpu-0002", requests: int = 12) -> tuple[s
 @pytest.mark.system
 def test_a_sleeping_database_keeps_no_prolog_waiting(tmp_path: Path, postgres: Postgres) -> None:
     """While the tables cannot be read each answer comes in 200 ms: what was known for 15 seconds, then unknown."""
-    url = postgres.new()
+    url = postgres.new_migrated()
     with served(tmp_path, database_url=url) as client:
         reporting(client)
         seed(client.service.database)
@@ -139,7 +139,7 @@ def test_a_sleeping_database_keeps_no_prolog_waiting(tmp_path: Path, postgres: P
 
 def test_a_token_that_cannot_be_looked_up_keeps_none_waiting(tmp_path: Path, postgres: Postgres) -> None:
     """Where the table of tokens sleeps the answer is unknown and tells nothing; a wrong token is refused once it wakes."""
-    url = postgres.new()
+    url = postgres.new_migrated()
     with served(tmp_path, database_url=url) as client:
         reporting(client)
         secret = client.service.tokens.make("prolog", ["read"])[1]
@@ -158,7 +158,7 @@ def test_a_token_that_cannot_be_looked_up_keeps_none_waiting(tmp_path: Path, pos
 
 def test_a_database_that_is_gone_keeps_none_waiting(tmp_path: Path, postgres: Postgres) -> None:
     """While the server is stopped the answers come in 200 ms, and afterwards they are right again."""
-    url = postgres.new()
+    url = postgres.new_migrated()
     with served(tmp_path, database_url=url) as client:
         reporting(client)
         secret = client.service.tokens.make("prolog", ["read"])[1]

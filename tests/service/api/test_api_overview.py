@@ -57,6 +57,20 @@ def test_a_jobs_ledger_adds_up(client: Client) -> None:
     assert ledger["ettr"]["sliding_hour"] == pytest.approx(0.9, abs=0.005)
 
 
+@pytest.mark.parametrize(("stood", "lost"), [(None, 700), (200, 500), (700, 0)])
+def test_steps_that_went_on_without_a_role_are_training(client: Client, stood: float | None, lost: float) -> None:
+    """A rollout was lost 700 s before the first good step after its verdict: only the time without steps is lost."""
+    at = time.time()
+    trained(client, (at - 7_200, at))
+    seed(client.service.database, "inc-a", at=at - 5_000, closed_at=at - 4_290)
+    stood_at = None if stood is None else at - 5_000 + stood
+    cost(client, "inc-a", onset_at=at - 5_000, stood_at=stood_at, first_good_at=at - 4_300)
+
+    ledger = client.get(f"/v1/jobs/{JOB}/downtime").json()
+
+    assert ledger["training_seconds"] == pytest.approx(7_200 - lost, abs=5)
+
+
 def test_a_job_has_no_ratio_before_its_first_step(client: Client) -> None:
     """It starts, and whether it will train nobody knows: unmeasured, and not the whole of its time."""
     at = time.time()

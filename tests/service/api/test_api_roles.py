@@ -51,6 +51,17 @@ def test_a_replacement_has_a_higher_epoch(client: Client) -> None:
     assert kinds[:3] == ["role_registered", "role_fenced", "role_registered"]
 
 
+def test_a_role_of_which_no_rule_says_what_it_is_for_is_named(client: Client) -> None:
+    """By a read and by the stream; one that left, a queue, and one with a row are none."""
+    for role in ("oracle", "rollout", "queue", "sage"):
+        client.put(URL, json={"role": role, "instance": "0", "process": role})
+    epoch = next(one["epoch"] for one in client.get(URL).json()["items"] if one["role"] == "sage")
+    assert client.post(f"{URL}/leave", json={"role": "sage", "instance": "0", "epoch": epoch}).status_code == 200
+    assert client.get(URL).json()["unknown_roles"] == ["oracle"]
+    with client.stream("GET", f"{URL}/stream?wait_seconds=1") as answer:
+        assert _next(answer.iter_lines())["unknown_roles"] == ["oracle"]
+
+
 def test_what_one_instance_says_is_bounded(client: Client) -> None:
     """Every instance reads the whole directory: endpoints of 4,096 bytes are taken, more are refused with the bound."""
     few = {f"e{number}": "x" * 500 for number in range(8)}

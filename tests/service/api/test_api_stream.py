@@ -273,7 +273,7 @@ def test_a_database_that_is_away_ends_the_stream(client: Client, monkeypatch: py
 @pytest.mark.system
 def test_no_commit_is_overtaken_on_postgresql(tmp_path: Path, postgres: Server) -> None:
     """Eight writers that commit late, and a reader that never looks back: it sees all of them."""
-    with served(tmp_path, database_url=postgres.new()) as client:
+    with served(tmp_path, database_url=postgres.new_migrated()) as client:
         database = client.service.database
 
         def write(writer: int) -> None:

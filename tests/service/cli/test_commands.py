@@ -54,6 +54,8 @@ def test_the_verdict_goes_to_stdout_and_talk_to_stderr(
         (["diagnose", "FOLDER", "--hosts", "gpu-[0-99999999]"], "1,000,000"),
         (["diagnose", "FOLDER", "--hosts", "gpu-[1"], "gpu-[0001-0004,0007]"),
         (["diagnose", "FOLDER", "--hosts", "/nowhere/hosts"], "neither a file nor a hostlist"),
+        (["diagnose", "FOLDER", "--hosts", "gpu-1="], "'gpu-1=' is no host name"),
+        (["diagnose", "FOLDER", "--hosts", "gpu-1,gpu-2:"], "'gpu-2:' is no host name"),
         (["diagnose", "FOLDER", "--hosts", "mistyped.txt"], "neither a file nor a hostlist"),
         (["diagnose", "FOLDER", "--attempt", "9"], "attempt 9 is not among"),
         (["diagnose", "FOLDER", "--ranks-per-node", "0"], "--ranks-per-node"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -60,10 +61,10 @@ def test_the_packaged_example_is_answered_as_labelled(capsys: pytest.CaptureFixt
 def test_an_eviction_where_no_machine_is_at_fault_is_counted(
     labelled: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The hard negative: an incident of a rank in its own code, under a label without culprits, evicts an innocent machine."""
+    """A label that calls a machine innocent whose process was stopped: it is evicted, and counted."""
     folder = labelled(CASE.replace('"rank:3"', "").replace("machine", "code") + 'path = "hung"\n')
-    stacks = folder / "hung" / "stacks_rank3.json"
-    stacks.write_text(stacks.read_text().replace("Loader.read_shard", "fuse").replace("Loader.__next__", "pack"))
+    table = folder / "hung" / "ps.txt"
+    table.write_text(re.sub(r"( 1012) Ssl  hrtimer_nanosleep", r"\1 Tsl  do_signal_stop    ", table.read_text()))
 
     (row,) = evaluated(folder, capsys)["total"]
 

@@ -151,3 +151,24 @@ def test_the_world_is_as_large_as_its_groups() -> None:
     dump = FlightRecorderDump(rank=0, groups=(Group("0", "", Members.of(range(16))),))
 
     assert len(next(iter(Hosts.given(None, 8).placement([dump]))).nodes) == 16
+
+
+@pytest.mark.parametrize(("hosts", "rebooted"), [("a\na\n", []), ("a\ngpu-77\n", ["gpu-77"])])
+def test_a_lost_gpu_of_a_host_that_the_list_lacks_is_not_the_jobs(
+    tmp_path: Path, hosts: str, rebooted: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name of a kernel log's file is its node: one that is none of the job's is not to be rebooted."""
+    folder, file = tmp_path / "job", tmp_path / "hosts"
+    folder.mkdir()
+    file.write_text(hosts.replace("a", "gpu-01"), encoding="utf-8")
+    (folder / "train.log").write_text(
+        "".join(f"[rank{rank}]: step {step} loss 2.5\n" for step in range(9) for rank in (0, 1)), encoding="utf-8"
+    )
+    lost = "[ 4200.000021] NVRM: Xid (PCI:0000:4c:00): 79, pid=8812, name=python, GPU has fallen off the bus.\n"
+    (folder / "dmesg_gpu-77.log").write_text(lost, encoding="utf-8")
+
+    run(["diagnose", str(folder), "--hosts", str(file), "--json", "--quiet", "--workers", "1"])
+
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["action"]["nodes"] == rebooted
+    assert any("no node of this job" in one["why"] for one in verdict["rejected"]) is not bool(rebooted)

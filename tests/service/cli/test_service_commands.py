@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -23,7 +24,9 @@ from service.cli import jobs
 from service.cli.speech import Speech
 from service.cli.times import instant
 from service.client import Connection, Unreachable, UserError
+from tests.support import command_line
 from tests.support.bounds import in_time
+from tests.support.command_line import Done
 from tests.support.served import BLOCK_TYPE, serving
 
 pytestmark = pytest.mark.system
@@ -32,9 +35,23 @@ pytestmark = pytest.mark.system
 REPOSITORY = Path(__file__).resolve().parents[3]
 JOB = "llama-405b"
 NOW = 1_795_270_517.0
+NO_ENGINE = {"FAULTHOUND_ENGINE": "false"}
 
 
-def faulthound(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def faulthound(*arguments: str, **environment: str) -> Done:
+    """Run the command line with this environment and no other."""
+    alone = {"PATH": os.environ["PATH"], "COLUMNS": "200", **environment}
+    with patch.dict(os.environ, alone, clear=True):
+        return command_line.faulthound(*arguments)
+
+
+def serve(**environment: str) -> Done:
+    """Run `serve` where it is refused; its log would be this process's, and is not begun."""
+    with patch("structlog.configure"), patch("logging.basicConfig"):
+        return faulthound("serve", **environment)
+
+
+def in_a_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a fresh interpreter."""
     return subprocess.run(
         [sys.executable, "-c", "from service.cli import main; main()", *arguments],
@@ -53,7 +70,7 @@ def ship(url: str, node: str, records: list[object], batch: str = "b1", token: s
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a service that knows a job on two nodes, one of them with a dead GPU."""
-    with serving(tmp_path_factory.mktemp("service")) as (url, _process):
+    with serving(tmp_path_factory.mktemp("service"), NO_ENGINE) as (url, _process):
         for number, ranks in ((1, (0, 1)), (2, (2, 3))):
             node = f"gpu-000{number}"
             placement = Placement(
@@ -69,7 +86,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_lists_and_what_they_list(url: str) -> None:
     """Jobs and nodes are listed and shown as tables, and as the service's own JSON."""
-    jobs, shown = faulthound("jobs", "list", FAULTHOUND_SERVICE=url), faulthound("jobs", "show", JOB, "--service", url)
+    jobs, shown = (in_a_process("jobs", *verb, "--service", url) for verb in (("list",), ("show", JOB)))
 
     assert jobs.stdout.splitlines()[1].split()[0] == JOB
     assert "gpu-0002  2-3" in shown.stdout
@@ -143,14 +160,12 @@ def test_agents_are_asked_and_awaited(url: str) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_refusals_have_a_code_and_a_sentence(
-    url: str, tmp_path: Path, arguments: tuple[str, ...], code: int, said: str
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     """What is wrong on this side leaves with 2, what the service refuses with 5, and each says what to do."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from service.cli import main; main()", *arguments], cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "FAULTHOUND_SERVICE": url, "COLUMNS": "200"},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+
+    done = faulthound(*arguments, FAULTHOUND_SERVICE=url)
 
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
@@ -187,11 +202,11 @@ def test_the_first_token_opens_the_way(tmp_path: Path) -> None:
     """Beyond loopback it is refused without a token, under whatever name; with one made locally it serves, and only with it."""
     data = {"FAULTHOUND_DATA": str(tmp_path / "data")}
     for host in ("0.0.0.0", "", "::", "0"):
-        refused = faulthound("serve", FAULTHOUND_HOST=host, FAULTHOUND_PORT="0", **data)
+        refused = serve(FAULTHOUND_HOST=host, FAULTHOUND_PORT="0", **data)
         assert (refused.returncode, "there is no token" in refused.stderr) == (2, True), f"{host!r}: {refused.stderr}"
     token = faulthound("tokens", "create", "ops", "--scope", "admin", "--local", **data).stdout.strip()
 
-    with serving(tmp_path, {"FAULTHOUND_HOST": "0.0.0.0"}) as (bound, _process):
+    with serving(tmp_path, {"FAULTHOUND_HOST": "0.0.0.0", **NO_ENGINE}) as (bound, _process):
         url = bound.replace("0.0.0.0", "127.0.0.1")
         without = faulthound("nodes", "list", FAULTHOUND_SERVICE=url)
         assert (without.returncode, "name its file with --token-file" in without.stderr) == (5, True)
@@ -212,7 +227,7 @@ def test_the_first_token_opens_the_way(tmp_path: Path) -> None:
 def test_a_first_start_says_what_comes_next(tmp_path: Path) -> None:
     """It prints where it listens, where its data is, and three commands; once an agent has reported, only the first two."""
     for batch, lines in (("b1", 6), ("b2", 2)):
-        with serving(tmp_path, {"FAULTHOUND_ENGINE": "false"}) as (url, process):
+        with serving(tmp_path, NO_ENGINE) as (url, process):
             assert ship(url, "gpu-0001", [], batch).status_code == 202
             deadline = time.monotonic() + 60
             while not httpx.get(f"{url}/v1/nodes").json()["items"] and time.monotonic() < deadline:
@@ -248,7 +263,7 @@ def test_sigterm_drains(tmp_path: Path) -> None:
 
     assert (code, answers) == (0, [200])
     assert in_time(took, 10)
-    with serving(tmp_path) as (url, _process):
+    with serving(tmp_path, NO_ENGINE) as (url, _process):
         assert [one["name"] for one in httpx.get(f"{url}/v1/nodes").json()["items"]] == ["gpu-0001"]
 
 
@@ -261,7 +276,7 @@ def test_tls_with_a_house_authority(tmp_path: Path) -> None:
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=faulthound", "-keyout", key,
          "-out", certificate, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True,
     )  # fmt: skip
-    variables = {"FAULTHOUND_TLS_CERTIFICATE": str(certificate), "FAULTHOUND_TLS_KEY": str(key)}
+    variables = {"FAULTHOUND_TLS_CERTIFICATE": str(certificate), "FAULTHOUND_TLS_KEY": str(key), **NO_ENGINE}
 
     with serving(tmp_path, variables) as (url, _process):
         assert url.startswith("https://")
@@ -272,10 +287,10 @@ def test_tls_with_a_house_authority(tmp_path: Path) -> None:
     assert (stranger.returncode, plain.returncode, friend.returncode) == (4, 4, 0)
     assert "name its authority with --ca-file" in stranger.stderr
     assert "then write https://" in plain.stderr
-    half = faulthound("serve", FAULTHOUND_TLS_KEY=str(key))
+    half = serve(FAULTHOUND_TLS_KEY=str(key))
     assert (half.returncode, "TLS needs both" in half.stderr) == (2, True)
     swapped = {"FAULTHOUND_TLS_CERTIFICATE": str(certificate), "FAULTHOUND_TLS_KEY": str(certificate)}
-    no_key = faulthound("serve", **swapped)
+    no_key = serve(**swapped)
     assert (no_key.returncode, "give a PEM certificate and its own key" in no_key.stderr) == (2, True), no_key.stderr
     assert "Traceback" not in no_key.stderr
 
@@ -320,7 +335,7 @@ def test_a_wrong_setting_is_named(tmp_path: Path, variable: str, value: str) -> 
     """A setting outside its bound ends `serve` with 2 before it listens, and the message says which and what to do."""
     own = {"FAULTHOUND_DATA": str(tmp_path), "FAULTHOUND_PORT": "0", f"FAULTHOUND_{variable}": value}
 
-    done = faulthound("serve", **own)
+    done = serve(**own)
 
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert value in done.stderr or variable in done.stderr
@@ -331,9 +346,8 @@ def test_a_wrong_setting_is_named(tmp_path: Path, variable: str, value: str) -> 
 def test_knowledge_that_the_engine_cannot_read_is_refused(tmp_path: Path) -> None:
     """A service whose engine would end at each start does not begin: it leaves with 2 and names the variable and the file."""
     (tmp_path / "crash.toml").write_text("xx = [")
-    refused = faulthound(
-        "serve", FAULTHOUND_KNOWLEDGE=str(tmp_path), FAULTHOUND_DATA=str(tmp_path / "data"), FAULTHOUND_PORT="0"
-    )
+    data = str(tmp_path / "data")
+    refused = serve(FAULTHOUND_KNOWLEDGE=str(tmp_path), FAULTHOUND_DATA=data, FAULTHOUND_PORT="0")
 
     assert refused.returncode == 2
     assert "FAULTHOUND_KNOWLEDGE" in refused.stderr
@@ -342,7 +356,7 @@ def test_knowledge_that_the_engine_cannot_read_is_refused(tmp_path: Path) -> Non
 
 def test_two_services_on_one_port(url: str, tmp_path: Path) -> None:
     """A port that is taken is said to be, and the process leaves with 2."""
-    done = faulthound("serve", FAULTHOUND_DATA=str(tmp_path), FAULTHOUND_PORT=url.rpartition(":")[2])
+    done = in_a_process("serve", FAULTHOUND_DATA=str(tmp_path), FAULTHOUND_PORT=url.rpartition(":")[2])
 
     assert done.returncode == 2
     assert "choose another host or port" in done.stderr
@@ -380,13 +394,7 @@ def test_a_missing_extra_is_named() -> None:
         "from service.cli import main; main()"
     )
     for verb, code in (("serve", 2), ("formats", 0)):
-        done = subprocess.run(
-            [sys.executable, "-c", block_them, verb],
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        command = [sys.executable, "-c", block_them, verb]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == code, done.stderr
         assert ("pip install 'faulthound[service]'" in done.stderr) == (code == 2)

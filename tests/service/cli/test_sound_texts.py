@@ -10,6 +10,8 @@ from service.cli.diagnose import NothingUsed, judged
 from service.cli.hosts import Hosts
 from service.cli.speech import Speech
 from service.packaged_knowledge import load
+from service.reports.next_steps import next_steps
+from service.reports.story import headlines
 
 VLLM = """\
 INFO 08-14 10:00:01 [config.py:700] This model supports multiple tasks: {'generate', 'embed'}. Defaulting to 'generate'.
@@ -48,6 +50,13 @@ E   RuntimeError: CUDA error: an illegal memory access was encountered
 FAILED tests/test_gather.py::test_of_two - RuntimeError: CUDA error: an illegal memory access was encountered
 1 failed, 9 passed in 4.20s
 """
+PASSED = """\
+=========================== test session starts ===========================
+tests/test_memory.py::test_too_much_is_refused PASSED
+---------------------------- Captured log call ----------------------------
+ERROR    trainer:loop.py:41 CUDA out of memory. Tried to allocate 6.00 GiB
+==================== 2 passed, 1 xfailed, 3 warnings in 9.80s ====================
+"""
 REFUSED = """\
 ERROR 08-14 10:01:02 [serving_chat.py:212] Traceback (most recent call last):
 ERROR 08-14 10:01:02 [serving_chat.py:212]   File "/vllm/entrypoints/openai/serving_chat.py", line 201, in create
@@ -56,6 +65,17 @@ ERROR 08-14 10:01:02 [serving_chat.py:212] ValueError: the prompt of 9000 tokens
 INFO:     127.0.0.1:50123 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request
 INFO:     127.0.0.1:50124 - "POST /v1/chat/completions HTTP/1.1" 200 OK
 """
+RAISED = """\
+INFO:     127.0.0.1:50125 - "POST /v1/completions HTTP/1.1" 500 Internal Server Error
+ERROR:    Exception in ASGI application
+Traceback (most recent call last):
+  File "/venv/lib/uvicorn/protocols/http/h11_impl.py", line 403, in run_asgi
+    result = await app(
+  File "/vllm/entrypoints/openai/serving_completion.py", line 77, in create
+    return form(None)
+AttributeError: 'NoneType' object has no attribute 'strip'
+"""
+STOPPED = "INFO:     Shutting down\nINFO:     Application shutdown complete.\nINFO:     Finished server process [77]\n"
 LEFT = "[2026-08-14 10:00:32] Abort request since client disconnected rid=5c1\n"
 ENGINE_DIED = "ERROR 08-14 10:02:00 [core.py:410] EngineCore encountered a fatal problem and stops\n"
 
@@ -77,11 +97,27 @@ def said_of(text: str, folder: Path) -> str:
         (VLLM, "the log of a server that serves"),
         (SGLANG, "the log of a server that serves"),
         (VLLM + REFUSED, "the log of a server that serves"),
+        (VLLM + RAISED + VLLM.splitlines()[-2] + "\n", "the log of a server that serves"),
+        (
+            VLLM + RAISED + VLLM.splitlines()[-2] + "\n" + STOPPED,
+            "the log of a server that served until it was stopped",
+        ),
         (SGLANG + LEFT + SGLANG.splitlines()[-1], "the log of a server that serves"),
         (TABLE, "a table of GPUs that answer"),
         (TESTS, "the report of a test run"),
+        (PASSED, "the report of a test run"),
     ],
-    ids=["vllm", "sglang", "a request refused", "a client left", "nvidia-smi", "tests"],
+    ids=[
+        "vllm",
+        "sglang",
+        "a request refused",
+        "a request failed",
+        "stopped",
+        "a client left",
+        "nvidia-smi",
+        "tests",
+        "passed",
+    ],
 )
 def test_what_tells_of_no_fault_is_called_what_it_is(text: str, what: str, tmp_path: Path) -> None:
     """No cause is given by its words, nothing is called unreadable, and nobody is asked for the whole log."""
@@ -94,6 +130,47 @@ def test_what_tells_of_no_fault_is_called_what_it_is(text: str, what: str, tmp_p
 def test_a_server_that_stops_is_not_sound(tmp_path: Path) -> None:
     """The control: one line of a failure below the same log, and it is no sound one."""
     assert "server that serves" not in said_of(VLLM + ENGINE_DIED, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR 08-14 10:02:01 [async_llm.py:410] vllm.v1.engine.exceptions.EngineDeadError: EngineCore met an issue.",
+        "ERROR 08-14 10:02:01 [async_llm.py:408] AsyncLLM output_handler failed.",
+        "ERROR 08-14 10:02:01 [engine.py:165] AsyncEngineDeadError('the loop is stopped')",
+    ],
+)
+def test_that_an_engine_has_died_is_said_and_no_cause_is_guessed(line: str, tmp_path: Path) -> None:
+    """Its front only reports it: no cause by the words of the text, and no stacks of processes that are gone."""
+    path = tmp_path / "paste.txt"
+    path.write_text(VLLM + line + "\n", encoding="utf-8")
+    verdict, _, _ = judged([path], load(), Hosts.given(None, None), Speech(quiet=True), workers=1)
+
+    assert (verdict.symptom, verdict.cause, verdict.culprits) == ("crash", "unknown", ())
+    assert [root.fault_class for root in verdict.roots] == ["engine_died"]
+    assert "engine has died" in str(headlines(verdict)[0])
+    assert not any("py-spy" in command for _, command in next_steps(verdict))
+
+
+def test_what_ended_the_engine_is_named_where_a_line_says_it(tmp_path: Path) -> None:
+    """The control: with its own exception above, the report of the front is an echo."""
+    path = tmp_path / "paste.txt"
+    own = "".join(
+        f"ERROR 08-14 10:02:00 [core.py:700] {text}\n"
+        for text in (
+            "Traceback (most recent call last):",
+            '  File "/vllm/v1/engine/core.py", line 691, in run_engine_core',
+            "    step()",
+            "KeyError: 'layer.7'",
+        )
+    )
+    dead = (
+        "ERROR 08-14 10:02:01 [async_llm.py:410] vllm.v1.engine.exceptions.EngineDeadError: EngineCore met an issue.\n"
+    )
+    path.write_text(VLLM + own + dead, encoding="utf-8")
+    verdict, _, _ = judged([path], load(), Hosts.given(None, None), Speech(quiet=True), workers=1)
+
+    assert (verdict.cause, [root.fault_class for root in verdict.roots]) == ("code", ["program_error"])
 
 
 def test_a_gpu_that_does_not_answer_is_not_well(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.diagnose import MOST_BYTES, _nothing, first_unused
+from service.cli.diagnose import _nothing
+from service.cli.unused_lines import MOST_BYTES, first_unused
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,10 @@ def test_the_line_that_says_most_is_shown(tmp_path: Path) -> None:
         ("rank 3: fatal error, giving up", 4, True),
         ("NVRM: Xid (PCI:0000:3b:00): 79, pid=811, GPU has fallen off the bus.", 4, True),
         ("thread 'main' panicked at src/lib.rs:41", 4, True),
+        ("10:00:20 rank 3 CRITICAL closing: the certificate has run out", 4, True),
+        ("[rank0]:[W1120 10:00:20.1 Group.cpp:41] no device is given, which may hang", 4, False),
+        ("10:00:20 the critical path has 3 stages", 4, False),
+        ("worker.sh: line 8: 812 Trap (core dumped)", 4, True),
         ("WARNING dataloader: error in a worker", 0, True),
     ],
 )

@@ -28,7 +28,7 @@ from service.store.models import Incident as IncidentRow
 from service.store.models import Lease, TimelineEntry
 from service.store.models import Verdict as VerdictRow
 from tests.support.bounds import in_time
-from tests.support.postgres import Server
+from tests.support.postgres import SQLITE_FIRST, Server
 from tests.support.scripted_engine import REPOSITORY, Fleet
 from tests.support.served import serving
 
@@ -94,6 +94,7 @@ def check_once(database: Database, jobs: list[str]) -> None:
             assert sum(tuple(row) == (one.id, kind) for row in reported) == 1, (one.job, kind)
 
 
+@pytest.mark.parametrize("url", SQLITE_FIRST, indirect=True)
 def test_an_engine_that_is_killed_goes_on_where_it_was(database: Database, url: str, tmp_path: Path) -> None:
     """Killed five times while four jobs begin to hang: each gets one incident and one verdict, the right one."""
     dice = random.Random(8)
@@ -114,8 +115,7 @@ def test_an_engine_that_is_killed_goes_on_where_it_was(database: Database, url: 
 
 def test_a_second_engine_takes_over(postgres: Server, tmp_path: Path) -> None:
     """Two on one PostgreSQL: one works and the other waits; when the first is killed the other does the rest, once."""
-    database = Database(postgres.new())
-    database.migrate()
+    database = Database(postgres.new_migrated())
     url = database.engine.url.render_as_string(hide_password=False)
     fleet = Fleet(database, now)
 
@@ -145,8 +145,7 @@ def test_a_second_engine_takes_over(postgres: Server, tmp_path: Path) -> None:
 
 def test_an_engine_that_stood_still_writes_nothing_more(postgres: Server, tmp_path: Path) -> None:
     """One that is stopped until another has its lease finds, when it goes on, that it is another's."""
-    database = Database(postgres.new())
-    database.migrate()
+    database = Database(postgres.new_migrated())
     url = database.engine.url.render_as_string(hide_password=False)
     fleet = Fleet(database, now)
 
@@ -168,8 +167,7 @@ def test_an_engine_that_stood_still_writes_nothing_more(postgres: Server, tmp_pa
 
 def test_a_database_that_crashes_is_waited_for(postgres: Server, tmp_path: Path) -> None:
     """PostgreSQL crashes in the middle of a judgement and is missed: the same engine goes on, nothing comes twice."""
-    database = Database(postgres.new())
-    database.migrate()
+    database = Database(postgres.new_migrated())
     url = database.engine.url.render_as_string(hide_password=False)
     fleet = Fleet(database, now)
 

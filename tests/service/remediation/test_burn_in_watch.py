@@ -18,9 +18,12 @@ from service.remediation import fleet_facts, node_records
 from service.store.database import Database
 from service.store.models import AuditEvent, Incident
 from tests.support.incident_rows import JOB, seed, verdict
+from tests.support.postgres import SQLITE_FIRST
 from tests.support.proposer_at_work import KNOWLEDGE, Care
 from tests.support.remediation_fleet import declare, hung, let, place
 from tests.support.watched_jobs import step_record
+
+pytestmark = pytest.mark.parametrize("url", SQLITE_FIRST, indirect=True)
 
 NODE = "gpu-0002"
 WEIGHTS = weights_of(KNOWLEDGE)

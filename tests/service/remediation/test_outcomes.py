@@ -32,8 +32,11 @@ from service.reports import remediations as telling
 from service.store.database import Database
 from service.store.models import Job, ShadowCase
 from tests.support.incident_rows import AT, JOB
+from tests.support.postgres import SQLITE_FIRST
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import ID, INCIDENT, NODES, declare, hung, let, place, plan
+
+pytestmark = pytest.mark.parametrize("url", SQLITE_FIRST, indirect=True)
 
 NOW = AT + 20.0
 OTHER = "rem-000000000002"

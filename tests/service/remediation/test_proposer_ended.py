@@ -12,8 +12,11 @@ from service.store import timeline
 from service.store.database import Database
 from service.store.models import Downtime, Incident, Placement
 from tests.support.incident_rows import AT, JOB, SYMPTOM, seed, verdict
+from tests.support.postgres import SQLITE_FIRST
 from tests.support.proposer_at_work import Care
 from tests.support.remediation_fleet import declare, place
+
+pytestmark = pytest.mark.parametrize("url", SQLITE_FIRST, indirect=True)
 
 
 def test_a_verdict_that_is_read_with_the_end_of_its_job_is_proposed(care: Care) -> None:

@@ -19,6 +19,7 @@ from service.remediation.proposer import READER
 from service.store.database import Database
 from service.store.models import AuditEvent, Cursor, Remediation, TimelineEntry
 from tests.service.engine.test_engine_process import engine, until, works
+from tests.support.postgres import SQLITE_FIRST
 from tests.support.remediation_fleet import place
 from tests.support.scripted_engine import Fleet
 
@@ -40,6 +41,7 @@ def begun(database: Database) -> bool:
         return session.get(Cursor, READER) is not None
 
 
+@pytest.mark.parametrize("url", SQLITE_FIRST, indirect=True)
 def test_kills_neither_lose_nor_double_a_proposal(url: str, database: Database, tmp_path: Path) -> None:
     """Four jobs hang while the engine is killed four times: each has one remediation, reported once on stream and audit log."""
     fleet, dice = Fleet(database, now), random.Random(5)

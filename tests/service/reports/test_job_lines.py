@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.reports.job_lines import sentences, unseen_roles
+from service.reports.job_lines import sentences, unknown_roles, unseen_roles
 
 UNKNOWN = {"allowed_seconds": None, "p99_seconds": None, "ended_at": None, "slowdown": None, "habits": []}
 
@@ -85,3 +85,10 @@ def test_a_registered_role_of_which_no_agent_reports_a_rank_is_named_with_what_t
         "No agent reports a rank of controller: start its processes with FAULTHOUND_ROLE=controller, on a node with an agent."
     )
     assert unseen_roles(items, []) == []
+
+
+def test_a_role_that_no_rule_knows_is_named_with_what_to_add() -> None:
+    """Its end is noticed without a rule, a standstill is not."""
+    (said,) = unknown_roles(["oracle"])
+    assert said.startswith("What the role oracle is for is not known")
+    assert "role_rules.toml" in said

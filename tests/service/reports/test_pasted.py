@@ -127,6 +127,23 @@ LOW = "  Warning  Evicted  2m  kubelet  The node was low on resource: ephemeral-
             "used_too_much",
         ),
         ('Message:  Container t exceeded its local ephemeral storage limit "20Gi".', "used_too_much"),
+        (
+            f"{LOW} Container t was using 3Gi, request is 2500Mi, has larger consumption of ephemeral-storage.",
+            "used_too_much",
+        ),
+        (
+            f"{LOW} Container a was using 1Ki, request is 1Gi. Container t was using 4Gi, request is 1.5G.",
+            "used_too_much",
+        ),
+        (
+            "Message: The node was low on resource: memory. Container t was using 9Gi, which exceeds its request of 0.",
+            "used_too_much",
+        ),
+        (
+            "  Warning  Evicted  4m  kubelet  Pod ephemeral local storage usage exceeds the total limit of containers 2Gi.",
+            "used_too_much",
+        ),
+        ('  Warning  Evicted  4m  kubelet  Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".', "used_too_much"),
     ],
 )
 def test_who_was_evicted_for_its_own_use_is_not_started_again_as_it_is(said: str, fault_class: str) -> None:
@@ -136,6 +153,57 @@ def test_who_was_evicted_for_its_own_use_is_not_started_again_as_it_is(said: str
     assert [root.fault_class for root in verdict.roots] == [fault_class]
     assert (verdict.cause, verdict.action.kind) == ("platform", "none")
     assert "evicted again" in " ".join(text.render(verdict).split())
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        "was using 64Ki, request is 50Gi",
+        "was using 900M, request is 1Gi",
+        "was using some, request is 0",
+        "was using 20Ki, request is 0",
+    ],
+)
+def test_who_was_evicted_with_room_left_is_not_to_blame(numbers: str) -> None:
+    """It used less than it asked for: its node ran short for another reason."""
+    verdict = _on(f"{LOW} Container t {numbers}, has larger consumption of ephemeral-storage.\n")
+
+    assert [root.fault_class for root in verdict.roots] == ["node_full"]
+    assert verdict.action.kind == "none"
+
+
+RAISED = 'Traceback (most recent call last):\n  File "/w/train.py", line 8, in main\n    start()\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "fault_class", "advised"),
+    [
+        (
+            "OSError: You are trying to access a gated repo.\nMake sure to have access at https://h.co/a/b.\n403 Client Error.\n",
+            "access_refused",
+            "HF_TOKEN",
+        ),
+        ("huggingface_hub.errors.GatedRepoError: 401 Client Error.\n", "access_refused", "HF_TOKEN"),
+        ("OSError: a/b is not a local folder and is not a valid model identifier\n", "name_not_found", "the name"),
+        ("OSError: v9 is not a valid git identifier (branch name)\n", "name_not_found", "the revision"),
+        ("huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error.\n", "name_not_found", "the name"),
+        ("OSError: [Errno 23] Too many open files in system: '/d/x'\n", "node_files_full", "fs.file-max"),
+        (
+            "botocore.exceptions.ClientError: An error occurred (RequestTimeTooSkewed) when calling PutObject: too far.\n",
+            "clock_wrong",
+            "chronyc",
+        ),
+    ],
+)
+def test_what_a_person_mends_first_is_not_started_again(said: str, fault_class: str, advised: str) -> None:
+    """Access, a name, or a node's own table of files: each start meets them until then."""
+    verdict = _on(RAISED + said)
+    shown = " ".join(text.render(verdict).split())
+
+    assert [root.fault_class for root in verdict.roots] == [fault_class]
+    assert (verdict.action.kind, verdict.action.nodes) == ("none", ())
+    assert advised in shown
+    assert "ulimit" not in shown
 
 
 @pytest.mark.parametrize(
@@ -198,6 +266,46 @@ def test_of_a_job_that_may_still_hang_no_end_is_claimed() -> None:
 
     assert not verdict.coverage.has_ended
     assert "Do not stop" in text.render(verdict)
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("    State:  Terminated\n      Reason:  Error\n      Exit Code:  137\n", "kubectl logs POD --previous"),
+        ("    Last State:  Terminated\n      Reason:  Error\n      Exit Code:  139\n", "kubectl describe pod"),
+        ("    Last State:  Terminated\n      Reason:  Error\n      Exit Code:  1\n", "kubectl logs POD --previous"),
+        (
+            "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker PID: 77\n",
+            "/tmp/ray/session_latest/logs",
+        ),
+        ("The actor is dead because its worker process has died.\n", "/tmp/ray/session_latest/logs"),
+    ],
+)
+def test_of_a_process_that_is_gone_what_it_left_is_asked(said: str, asked: str) -> None:
+    """A container's or a Ray worker's end leaves no stack: its own log, its status and the node's kernel log are there."""
+    verdict = _on(said)
+    shown = " ".join(text.render(verdict).split())
+
+    assert verdict.coverage.has_ended
+    assert "py-spy" not in shown
+    assert asked in shown
+    assert "dmesg" in shown
+
+
+def test_a_row_that_was_not_remapped_asks_for_a_new_gpu() -> None:
+    """No reset mends it, and the flag stays: the vendor's field diagnostic confirms it, and the GPU is replaced."""
+    verdict = _on(
+        "\n==============NVSMI LOG==============\n\nAttached GPUs                             : 8\nGPU 00000000:1B:00.0\n"
+        "    Product Name                          : NVIDIA H100 80GB HBM3\n    Remapped Rows\n"
+        "        Correctable Error                 : 0\n        Uncorrectable Error               : 1\n"
+        "        Pending                           : No\n        Remapping Failure Occurred        : Yes\n"
+    )
+    shown = " ".join(text.render(verdict).split())
+
+    assert [root.fault_class for root in verdict.roots] == ["gpu_rows_spent"]
+    assert (verdict.cause, verdict.action.kind) == ("machine", "probe")
+    assert "RMA" in shown
+    assert "Reset device" not in shown
 
 
 def test_who_waits_in_an_undecided_hang_is_not_acquitted() -> None:

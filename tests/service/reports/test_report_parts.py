@@ -64,6 +64,18 @@ class Elements(html.parser.HTMLParser):
             self.scripts.append(data)
 
 
+def test_a_command_in_a_sentence_is_shown_as_code_and_escaped() -> None:
+    """Backticks are for the terminal; what stands in them may be foreign, and is escaped first."""
+    verdict = hang()
+    action = msgspec.structs.replace(verdict.action, why=f"see `scontrol show node`, then `{ATTACK}`")
+    page = report.page(changed(verdict, action=action), *NOBODY_KNOWN)
+
+    assert "<code>scontrol show node</code>" in page
+    assert "<code>&lt;script&gt;alert(1)&lt;/script&gt;</code>" in page
+    assert f"<code>{ATTACK}" not in page
+    Elements(page)
+
+
 def test_rank_ranges_come_back() -> None:
     """Ranks folded into ranges unfold to the same ranks; people get a bounded number of them."""
     ranks = (0, 1, 2, 5, 7, 8)

@@ -135,6 +135,17 @@ def test_a_machine_in_doubt_is_tested_with_a_command() -> None:
     assert "probe" not in text.render(on_rank).lower()
 
 
+def test_the_node_of_a_rank_is_named_where_it_is_known() -> None:
+    """Where lines or a list of hosts show where the ranks ran, no list is asked for."""
+    action = document.Action(kind="probe", ranks=(2,), nodes_of_ranks=("gpu-2",), why=NOT_PROVEN)
+    placed = changed(hang(), action=action, symptom="crash")
+
+    assert (
+        advice.what_to_do(placed)
+        == "Test the node of rank 2, gpu-2 (for example `dcgmi diag -r 3`) before any eviction."
+    )
+
+
 def test_where_agents_run_they_see_the_stacks_again() -> None:
     """The agents of a job dump its stacks in the next evidence round: the advice asks no person for it."""
     seen = document.Coverage(sources={"coverage": 2})

@@ -38,7 +38,7 @@ MEANT = {"that that", "had had", "in in"}
 ONE_IN_THE_PLURAL = re.compile(
     r"\branks \d+(?![\d,\-–]|,? (?:and|to|or) \d|, \d)\b|\bone of ranks? \d+(?![\d,\-–]|,? and)\b|\b1 ranks\b"
 )
-UNNAMED = re.compile(r"\(not named\)|\bNone\b|\(\)")
+UNNAMED = re.compile(r"\(not named\)|\bNone\b|(?<!\w)\(\)|\branks? (?=[,.;:])")
 READ = re.compile(r"faulthound read (\S+)")
 
 

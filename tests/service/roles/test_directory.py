@@ -105,7 +105,7 @@ def test_a_process_that_left_stays_out() -> None:
 
 
 def test_work_is_a_counter_that_grows_under_the_present_epoch() -> None:
-    """Its first word may be that of a checkpoint; one that states no counter says nothing; a replacement begins anew."""
+    """Its first word may be that of a checkpoint; one that states no counter says nothing. A replacement is to state its own."""
     said = (None, 40, 40, 41, 41)
     directory, seen = _held(), []
     for steps in said:
@@ -113,7 +113,7 @@ def test_work_is_a_counter_that_grows_under_the_present_epoch() -> None:
         directory = roles.step(directory, Renew(role="rollout", instance="3", epoch=1, activity=does), 1.0, 0.0)
         seen.append(_the(directory).worked)
     assert seen == [None, False, False, True, True]
-    assert _the(roles.step(directory, _register("b"), 99.0, 0.0)).worked is None
+    assert _the(roles.step(directory, _register("b"), 99.0, 0.0)).worked is False
 
 
 class Peer:

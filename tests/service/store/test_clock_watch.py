@@ -21,6 +21,9 @@ from service.store.clock_watch import (
 from service.store.database import Database
 from service.store.models import Alarm, Node, Token
 from service.store.upserts import upsert
+from tests.support.postgres import SQLITE_FIRST
+
+pytestmark = pytest.mark.parametrize("url", SQLITE_FIRST, indirect=True)
 
 TRUTH, DAY = 1_800_000_000.0, 86_400.0
 

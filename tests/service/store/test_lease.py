@@ -145,8 +145,7 @@ def test_of_many_that_ask_at_once_one_gets_it(database: Database) -> None:
 
 def test_a_takeover_waits_for_the_transaction_that_has_proved(postgres: object) -> None:
     """On PostgreSQL a takeover in the middle of a proved transaction waits for its end, and then gets nothing."""
-    database = Database(postgres.new())  # type: ignore[attr-defined]
-    database.migrate()
+    database = Database(postgres.new_migrated())  # type: ignore[attr-defined]
     clock = Clock()
     first, second = lease(database, "a", clock), lease(database, "b", clock)
     assert first.take()

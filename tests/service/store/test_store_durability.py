@@ -25,7 +25,7 @@ from tests.support.store_writer import Bounds, content, incoming, write_until_ki
 pytestmark = pytest.mark.system
 
 
-KILLS = int(os.environ.get("FAULTHOUND_KILLS", "30"))
+KILLS = [12, pytest.param(int(os.environ.get("FAULTHOUND_KILLS", "30")), marks=pytest.mark.acceptance)]
 
 
 class Witness:
@@ -72,13 +72,14 @@ class Witness:
         assert all(stored.block == content(stored.batch_id) for stored in whole)
 
 
-def test_nothing_promised_is_lost_to_kills(database: Database, url: str) -> None:
-    """Over 30 kills of two writing processes at a time, no acknowledged batch is lost, doubled or renumbered."""
+@pytest.mark.parametrize("kills", KILLS)
+def test_nothing_promised_is_lost_to_kills(database: Database, url: str, kills: int) -> None:
+    """Over a dozen kills of two writing processes at a time, no acknowledged batch is lost, doubled or renumbered."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.support.store_writer", "sqlalchemy.dialects.sqlite", "psycopg"])
     lots = random.Random(7)
     witness = Witness(Log(database))
-    for turn in range(0, KILLS, 2):
+    for turn in range(0, kills, 2):
         # As agents do: what was not acknowledged is sent again, and now and then something that was.
         again = sorted(witness.sent - witness.kept.keys()) + lots.sample(
             sorted(witness.kept), min(20, len(witness.kept))
@@ -103,7 +104,7 @@ def test_nothing_promised_is_lost_to_kills(database: Database, url: str) -> None
             ear.join(60)
 
     witness.check()
-    assert len(witness.kept) > 10 * KILLS
+    assert len(witness.kept) > 10 * kills
     assert witness.sent - witness.kept.keys()  # kills fell between the sending and the promise
 
 

@@ -83,6 +83,7 @@ class Outcome:
     documents: list[dict[str, Any]] = field(default_factory=list)  # every version of the first one's verdict
     struck_at: float = 0.0  # UTC seconds by the driver's clock, which is the service's
     first_seconds: float | None = None  # from there until the first verdict could be read
+    first_looks: int = 0  # rounds of evidence that the first verdict had
     replayed: list[str] = field(default_factory=list)  # what a replay of the exported bundle gets otherwise
     left_open: list[str] = field(default_factory=list)  # what is known of an incident that did not close
     seconds: float = 0.0  # that the trial took
@@ -258,6 +259,8 @@ def _keep(nodes: live.Cluster, client: httpx.Client, incident: str, outcome: Out
         answer.raise_for_status()
         served.append(answer.content)
     outcome.documents = [json.loads(document) for document in served]
+    reported = _items(client, f"/v1/incidents/{incident}/timeline")
+    outcome.first_looks = next((one["details"].get("looks", 0) for one in reported if one["kind"] == "published"), 0)
     bundle = folder / "incident.fhz"
     try:
         nodes.faulthound("incidents", "export", incident, str(bundle))
@@ -305,10 +308,11 @@ def _wrong_verdicts(outcome: Outcome) -> Iterator[str]:
     for name, document in (("first", documents[0]), ("newest", documents[-1])):
         faulty = complaints(scenario, document) + complaints_about_nodes(scenario, document)
         yield from (f"{name} verdict: {each}" for each in faulty)
-    yield from _wrong_action(outcome.trial, documents)
+    yield from _wrong_action(outcome, documents)
 
 
-def _wrong_action(trial: Trial, documents: list[dict[str, Any]]) -> Iterator[str]:
+def _wrong_action(outcome: Outcome, documents: list[dict[str, Any]]) -> Iterator[str]:
+    trial = outcome.trial
     action, guilty = documents[-1]["action"], sorted({trial.scenario.host_of(rank) for rank in trial.scenario.culprits})
     # Two at once leave each the less sure: to have both probed, or the one evicted that two looks have seen, is right too.
     several = len(trial.scenario.culprits) > 1
@@ -316,6 +320,8 @@ def _wrong_action(trial: Trial, documents: list[dict[str, Any]]) -> Iterator[str
     complete = asked == guilty or (several and action["kind"] == "evict" and set(asked) < set(guilty) and asked)
     if trial.evicts and (action["kind"] not in enough or not complete):
         yield f"the newest action is {action['kind']} {action['nodes']}, not evict {guilty}"
-    # Of a stopped process one look is enough where an ordinary run of the agent has seen it stopped before.
-    if trial.evicts and trial.scenario.fault != "sigstop" and documents[0]["action"]["kind"] in EVICTIONS:
-        yield f"the first verdict would {documents[0]['action']['kind']} after one look"
+    # Of a stopped process one look is enough where an ordinary run of the agent has seen it stopped before. On a busy machine
+    # the first round may lack stacks: then the second round's judgement is the first verdict.
+    first = documents[0]["action"]["kind"]
+    if trial.evicts and trial.scenario.fault != "sigstop" and first in EVICTIONS and outcome.first_looks < 2:
+        yield f"the first verdict would {first} after {outcome.first_looks} rounds"
