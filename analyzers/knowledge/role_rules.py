@@ -42,6 +42,7 @@ class RoleBounds(msgspec.Struct, frozen=True, kw_only=True):
 
     heartbeat_seconds: Seconds = 45
     unanswered_seconds: Seconds = 45
+    quiet_seconds: Seconds = 60
     stale_seconds: Seconds = 90
     lost_share: Share = 0.5
     sync_seconds: Seconds = 180

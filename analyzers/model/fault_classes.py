@@ -133,6 +133,9 @@ def _roles() -> Iterator[FaultClass]:
         traits=("own_state",),
     )  # fmt: skip
     yield FaultClass("engine_still", by, machine, "restart_role", "an engine has requests and generates nothing")
+    yield FaultClass(
+        "role_loops", by, ("unknown",), "restart_role", "it runs in one place of its own code, and others wait for it"
+    )
     yield FaultClass("tool_still", by, machine, "restart_role", "an environment has calls and finishes none")
     yield FaultClass("worker_still", by, machine, "restart_role", "it has requests and finishes none")
     yield FaultClass(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from analyzers.model.role_paces import Pace, add_pace
+from analyzers.model.role_stays import SAME_SECONDS, Stays
 from collectors.records import DIRECTORY, RoleState
 from collectors.records.role_states import RoleStanding
 
@@ -119,6 +120,7 @@ class Instance:
     paces: list[Pace] = field(default_factory=list)
     origins: dict[str, tuple[bool, float]] = field(default_factory=dict)  # number → whether it says it itself, and when
     newest: dict[str, float] = field(default_factory=dict)  # source → its newest reading
+    stays: Stays = field(default_factory=Stays)
 
     @property
     def seat(self) -> Seat:
@@ -164,6 +166,7 @@ class Instance:
                 setattr(self, name, value)
         if record.node is not None and (self.node is None or record.pid is not None or record.state is not None):
             self.node = record.node
+        self.stays.take(record, at)
         self._beats(record, at)
         self._speaks(record, at)
         self._works(record, at)
@@ -179,6 +182,10 @@ class Instance:
         if record.phase is not None:
             same = record.phase == self.phase
             since = record.phase_since if record.phase_since is not None else self.phase_since if same else at
+            if self.phase is not None and since is not None and self.phase_since is not None:
+                stayed = since - self.phase_since
+                if not same or stayed > SAME_SECONDS:
+                    self.stays.leave(self.phase, stayed)
             self.phase, self.phase_since = record.phase, since
         if record.phase is not None or record.waiting_for is not None:
             same = record.waiting_for == self.waiting_for

@@ -26,6 +26,7 @@ class Stall:
     at: float | None = None  # of the newest reading that shows it
     blocked: int = 0  # how many instances wait for it, directly or not
     seats: tuple[Seat, ...] = ()  # of a role: the instances it is about
+    missing: str = ""  # what would show it: until then it opens an incident, and accuses none
 
 
 @dataclass

@@ -32,6 +32,8 @@ class Seen:
     killed_for_memory: bool = False
     ended_well: bool = False  # with exit code 0: its job is ending, or had no more work for it
     asked_to_end: bool = False  # by one of ``ASKED``
+    own_code: str = ""  # where its main thread ran, in every round of stacks, in the program's own code
+    elsewhere: bool = False  # its newest stacks do not stand in one place of that
 
 
 NOT_SEEN = Seen()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.role_instances import Count, Instance, Seat, Speed, alike, serving, speed_of
 from analyzers.model.role_look import Look, Stall
+from analyzers.model.role_loops import looping, saying_nothing
 from analyzers.model.role_paces import slower_than_before
 from analyzers.model.role_silence import ENDED, NOT_SEEN, STOPPED, Seen, renamed
 from analyzers.model.role_transfers import held_up
@@ -39,7 +40,9 @@ def stalled(
     found = list(look.ended())
     taken = {one for stall in found for one in (stall.seats or ((stall.role, stall.instance),))}
     found += [stall for stall in look.still() if (stall.role, stall.instance) not in taken]
-    found = found or [*held_up(look), *look.slow()] or [*look.circles(), *look.overdue()]
+    taken |= {one for stall in found for one in (stall.seats or ((stall.role, stall.instance),))}
+    found += [stall for stall in looping(look) if (stall.role, stall.instance) not in taken]
+    found = found or [*held_up(look), *look.slow()] or [*saying_nothing(look)] or [*look.circles(), *look.overdue()]
     behind = look.waits.behind
     counted = [replace(one, blocked=one.blocked or len(behind.get((one.role, one.instance), ()))) for one in found]
     return sorted(counted, key=lambda one: (-one.strength, -one.blocked, one.since, one.role, one.instance))

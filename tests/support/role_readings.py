@@ -15,7 +15,7 @@ from collectors.records import RoleState
 from service.packaged_knowledge import load
 
 START, END, EVERY = 1_795_230_000.0, 1_795_230_600.0, 10.0
-JOB = {"job": "rl-math", "attempt": 1}
+JOB: dict[str, Any] = {"job": "rl-math", "attempt": 1}
 NODES = {"trainer": "t0", "reward": "c0", "environment": "c1", "controller": "c0"}
 GENERATES = {"phase": "generate", "running": 8, "tokens": 200, "weights": 7}
 HEALTHY: Mapping[tuple[str, str], dict[str, Any]] = {

@@ -15,6 +15,7 @@ from functools import cache
 from analyzers.diagnosis.roles.processes import seen_processes
 from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import role_rules
+from analyzers.model.frames import FrameRules
 from analyzers.model.role_instances import Instance, Seat, fold
 from analyzers.model.role_look import Stall
 from analyzers.model.role_stalls import stalled
@@ -154,7 +155,8 @@ class Watch:
 
     def _look(self, after: float) -> None:
         recent = Window(tuple(one for batch in self._recent for one in batch))
-        seen = seen_processes(recent, self._instances, self._rules.bounds.grown_share)
+        frames = recent.once(FrameRules.of, knowledge())
+        seen = seen_processes(recent, self._instances, self._rules.bounds.grown_share, frames)
         stalls = stalled(self._instances, BEGAN_AT + after, self._rules, seen)
         if not stalls:
             return

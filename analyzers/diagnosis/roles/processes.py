@@ -9,20 +9,24 @@ from functools import lru_cache
 from itertools import takewhile
 
 from analyzers.model import processes
+from analyzers.model.frames import FrameRules, is_user_code, shown
 from analyzers.model.role_instances import Instance, Seat
-from analyzers.model.role_silence import ASKED, ENDED, Seen
+from analyzers.model.role_silence import ASKED, ENDED, NOT_SEEN, Seen
 from analyzers.model.window import Window
-from collectors.records import KernelEvent, Placement, ProcessState
+from collectors.records import KernelEvent, Placement, ProcessState, StackDump
 from collectors.records.identity import places
 
 GONE_SECONDS = 60.0  # agents read states every ten seconds
 LEAST_CPU = 0.01  # of one processor
+ROUNDS_SECONDS = 8.0  # between the first stack and the last: two rounds, of which each may take two
 _Process = tuple[str, int]  # node and pid
 short = lru_cache(16_384)(processes.short)
 
 
-def seen_processes(window: Window, instances: Mapping[Seat, Instance], grown_share: float) -> dict[Seat, Seen]:
-    """Return what process tables and the kernel show of each instance whose process is known."""
+def seen_processes(
+    window: Window, instances: Mapping[Seat, Instance], grown_share: float, rules: FrameRules
+) -> dict[Seat, Seen]:
+    """Return what process tables, the kernel and stacks show of each instance whose process is known."""
     rows: dict[_Process, list[ProcessState]] = defaultdict(list)
     newest: dict[str, float] = {}
     for row in window.records_of(ProcessState):
@@ -45,7 +49,41 @@ def seen_processes(window: Window, instances: Mapping[Seat, Instance], grown_sha
         if seat in found and found[seat].killed_for_memory:
             beside = {other: grown[other] for other, (node, _) in owners.items() if node == process[0]}
             found[seat] = _blame(found[seat], seat, beside, grown_share)
+    for seat, its in _stacks(window, instances, owners).items():
+        place = own_code(its, rules)
+        found[seat] = replace(found.get(seat, NOT_SEEN), own_code=place, elsewhere=not place)
     return found
+
+
+def _stacks(
+    window: Window, instances: Mapping[Seat, Instance], owners: Mapping[Seat, _Process]
+) -> dict[Seat, list[StackDump]]:
+    """Return the stacks of each instance's process that agents took since it last said anything new, oldest first."""
+    dumps: dict[_Process, list[StackDump]] = defaultdict(list)
+    for dump in window.records_of(StackDump):
+        if dump.node is not None and dump.pid is not None and dump.at is not None and dump.boot_id is not None:
+            dumps[short(dump.node), dump.pid].append(dump)
+    found: dict[Seat, list[StackDump]] = {}
+    for seat, process in owners.items():
+        its = [one for one in dumps.get(process, ()) if (one.at or 0.0) > instances[seat].stays.changed_at]
+        its.sort(key=lambda one: one.at or 0.0)
+        if its and (its[-1].at or 0.0) - (its[0].at or 0.0) >= ROUNDS_SECONDS:
+            found[seat] = its
+    return found
+
+
+def own_code(dumps: Sequence[StackDump], rules: FrameRules) -> str:
+    """Return where the main thread of a process ran in each of these stacks, in the program's own code; empty: it did not.
+
+    Its innermost frame is the program's own, and it uses a processor: what decodes is in its model, and what polls sleeps.
+    """
+    mains = [next((thread for thread in dump.threads if thread.main), None) for dump in dumps]
+    runs = [
+        one for one in mains if one is not None and one.active and one.frames and not any(w.call for w in one.sockets)
+    ]
+    if len(runs) < len(dumps) or any(not is_user_code(one.frames[0]) or rules.duty(one.frames).name for one in runs):
+        return ""
+    return shown(runs[-1].frames[0]) if len({rules.normal(one.frames) for one in runs}) == 1 else ""
 
 
 def _owners(

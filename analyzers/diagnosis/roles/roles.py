@@ -14,9 +14,11 @@ from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.fault_classes import fault_class
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect, Symptom
+from analyzers.model.frames import FrameRules
 from analyzers.model.role_hardware import NodeGpus
 from analyzers.model.role_instances import Instance, Seat, fold, newest_at, serving
-from analyzers.model.role_look import Stall
+from analyzers.model.role_look import Look, Stall
+from analyzers.model.role_loops import saying_nothing
 from analyzers.model.role_stalls import stalled
 from analyzers.model.role_waits import RoleWaits
 from analyzers.model.topology import Topology
@@ -32,9 +34,10 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     instances = fold(window.records_of(RoleState))
     NodeGpus(window.records_of(Device)).tell(instances)
     now = newest_at(instances)
-    seen = seen_processes(window, instances, rules.bounds.grown_share)
-    stalls = stalled(instances, now, rules, seen)[:MOST_STALLS]
-    for stall in stalls:
+    seen = seen_processes(window, instances, rules.bounds.grown_share, window.once(FrameRules.of, knowledge))
+    # A window seldom holds enough of the past to show what is usual: without that, what is missing is all that is said.
+    stalls = stalled(instances, now, rules, seen) or [*saying_nothing(Look(instances, now, rules, seen), known=False)]
+    for stall in stalls[:MOST_STALLS]:
         yield _finding(stall, instances, rules, topology)
     waiting: dict[str, set[int]] = defaultdict(set)
     for one in RoleWaits(instances, rules, now).waiting:
@@ -66,6 +69,12 @@ def _finding(stall: Stall, instances: Mapping[Seat, Instance], rules: RoleRules,
     shown = Evidence(text=f"{name}: {stall.why}{waits}", source=stall.source, at=stall.at)
     cause: Cause = row.causes[0] if stall.instance else row.causes[-1]
     suspect = _suspect(stall, instances, rules, topology, shown, cause)
+    if stall.missing:
+        return Finding(
+            analyzer="roles", family="roles", symptom="unknown", cause="unknown", fault_class=stall.fault_class,
+            scope=frozenset(suspect.ranks), onset=stall.since, first_symptom=shown, evidence=(shown,), role=stall.role,
+            missing=(stall.missing,),
+        )  # fmt: skip
     symptom: Symptom = "slow" if stall.fault_class == "role_slow" else "hang"
     return Finding(
         analyzer="roles", family="roles", symptom=symptom, cause=cause, fault_class=stall.fault_class,
