@@ -7,6 +7,7 @@ program's own code. One that decodes is found in its model, one that waits for a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from analyzers.model.role_silence import NOT_SEEN
 
 OPENS, NAMED, SURE = 0.5, 0.6, 0.8
 PAST = 5.0  # times the longest such phase of its role
-LEAST_STAYS = 20  # phases that its role has left: the first ones may all be long
+LEAST_ROUNDS = 5  # in which its role has left a phase and come back to it: the first ones may all be long
 _ENGINES = frozenset(
     {"rollout", "hybrid"}
 )  # kinds that work one thing after another; a server's main thread shows nothing
@@ -63,17 +64,17 @@ def _engines(look: Look) -> Iterator[Instance]:
 
 
 def _is_long(look: Look, one: Instance, rests: float) -> bool:
-    """Whether it has been so for far longer than any such phase of its role that was over, and enough were."""
-    phase = look.rules.phase_kind(one.phase)
-    stays = [
-        stay
-        for other in look.waits.of_role(one.role)
-        for name, stay in other.stays.by_phase.items()
-        if look.rules.phase_kind(name) == phase
-    ]
-    longest = max((stay.longest for stay in stays), default=0.0)
-    least = max(look.rules.of_role(one.role).decided_seconds, PAST * longest)
-    return sum(stay.ended for stay in stays) >= LEAST_STAYS and rests >= least
+    """Whether it has been so for far longer than any such phase of its role that was over, and its phases came round often.
+
+    A phase that is short is seldom met by a reading: that others came and went shows that it did too.
+    """
+    members = look.waits.of_role(one.role)
+    phase, ended, longest = look.rules.phase_kind(one.phase), Counter[str](), 0.0
+    for name, stay in (each for other in members for each in other.stays.by_phase.items()):
+        ended[name] += stay.ended
+        longest = max(longest, stay.longest if look.rules.phase_kind(name) == phase else 0.0)
+    rounds = max(ended.values(), default=0) / len(members)
+    return rounds >= LEAST_ROUNDS and rests >= max(look.rules.of_role(one.role).decided_seconds, PAST * longest)
 
 
 def _holds_up(look: Look, one: Instance) -> bool:

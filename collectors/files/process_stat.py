@@ -23,6 +23,7 @@ class Stat:
     major_faults: int
     image: tuple[str, str]  # name, and the address of the environment
     exit_status: int  # as wait(2) gives it; 0 where we may not know
+    has_terminal: bool = False  # a person started it there, and may have stopped it
 
     @property
     def ended(self) -> bool:
@@ -53,4 +54,5 @@ def parse(line: bytes) -> Stat:
         major_faults=int(fields[9]),
         image=(command, fields[47].decode("ascii", "replace") if len(fields) > 47 else ""),
         exit_status=int(fields[49]) if len(fields) > 49 else 0,
+        has_terminal=fields[4] != b"0",
     )

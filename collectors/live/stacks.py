@@ -30,6 +30,7 @@ from collectors.live.sources.host import Host
 from collectors.live.sources.proc_stat import callable_by_number, stat_of
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.socket_waits import MOST_THREADS, SocketLook
+from collectors.live.sources.stopped_beside import stopped_beside
 from collectors.records import Frame, Record, SocketWait, StackDump, Thread, Unread, block
 
 RANK_EVERY_SECONDS = 60.0
@@ -145,6 +146,7 @@ class Stacks:
             for found in threads.map(dumping, wanted):
                 yield from self._records(found, look, candidates=True)
             yield from look.elsewhere()
+            yield from stopped_beside(self._host)
             # Only a second dump, of the same kind, shows which threads do not move; a failure is reported once.
             time.sleep(max(0.0, began_at + BETWEEN_SECONDS - time.monotonic()))
             look = SocketLook(self._host, self._frames)

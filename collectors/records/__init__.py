@@ -34,6 +34,7 @@ from collectors.records.flight_recorder import (
 )
 from collectors.records.metrics import NOT_READ, Device, DeviceState, Samples, pci_address
 from collectors.records.processes import (
+    BESIDE,
     Frame,
     Hop,
     Placement,
@@ -88,6 +89,7 @@ AnyRecord = (
 __all__ = [
     "ACCOUNT",
     "ARRAY_CODES",
+    "BESIDE",
     "COUNTED",
     "DIRECTORY",
     "ENGINE_DIED",

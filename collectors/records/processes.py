@@ -8,6 +8,7 @@ import msgspec
 
 from collectors.records.record import FEW, MANY, Instant, Integer, Members, Name, Real, Record, Text, WorldSize
 
+BESIDE = "beside"  # the source of stopped processes that are no rank: an agent that was asked for stacks reports them
 MOST_LABELS = 64  # of the agent's allow-list, which has fewer
 LabelName = Annotated[str, msgspec.Meta(max_length=256)]
 LabelValue = Annotated[str, msgspec.Meta(max_length=1_024)]  # the agent cuts at 512 bytes

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
 from analyzers.model.frames import NETWORK_CALL, PROCESS_WAIT, SERVING, THREAD_WAIT, FrameRules
-from analyzers.model.processes import Owners
+from analyzers.model.processes import Owners, rows_by_rank
 from analyzers.model.ranges import ranges
-from analyzers.model.standings import Standing, place_of
+from analyzers.model.standings import ROUND_SECONDS, Standing, place_of
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import Hop, ProcessState, StackDump
+from collectors.records import BESIDE, Hop, ProcessState, StackDump
 
 STOPPED, SEEN, UNSEEN = 0.9, 0.75, 0.6
 """Strength of an end whose process is stopped or dead, of one that runs, and of one that no agent sees."""
+BESIDE_STOPPED = 0.75  # of a stopped process of the job's user, to which no connection leads
 ONE_ROUND = 0.85  # of these, where only one round saw the rank there
 MOST_SHOWN = 4
 _STATES = {
@@ -93,7 +94,14 @@ def network_waits(
 
     A rank that waits for a thread of its own which waits for another process shows no connection: there may be many.
     """
-    if served := [one for one in found.values() if one.duty in (THREAD_WAIT, SERVING, PROCESS_WAIT)]:
+    stopped = _stopped_beside(window)
+    served = [one for one in found.values() if one.duty in (THREAD_WAIT, SERVING, PROCESS_WAIT)]
+    halted = {rank for rank, rows in window.once(rows_by_rank, topology).items() if rows[-1].state in _STATES}
+    if stopped and (
+        waits := [one for one in found.values() if one in served or (_polls(one) and one.rank not in halted)]
+    ):
+        yield _for_stopped(waits, stopped, found)
+    elif served:
         yield _from_outside(served, found, named=any(dump.role for dump in window.records_of(StackDump)))
     waiters = [one for one in found.values() if one.duty == NETWORK_CALL]
     if not waiters:
@@ -162,6 +170,42 @@ def _from_outside(waiters: list[Standing], found: Mapping[int, Standing], *, nam
         _acquitted(one, "what another process sends", "with idle threads") for one in waiters[:MOST_SHOWN]
     )
     return _unknown("thread_wait", waiters, victims, acquitted, missing)
+
+
+def _stopped_beside(window: Window) -> list[ProcessState]:
+    """Return the processes that are no ranks, and that agents found stopped beside ranks in their newest round; few."""
+    newest: dict[str | None, float] = {}
+    for row in window.records_of(StackDump):
+        newest[row.node] = max(newest.get(row.node, 0.0), row.at or 0.0)
+    found = {
+        (row.node, row.pid): row
+        for row in window.records_of(ProcessState)
+        if row.source == BESIDE and (row.at or 0.0) >= newest.get(row.node, 0.0) - ROUND_SECONDS
+    }
+    return [found[key] for key in sorted(found, key=str)] if len(found) <= MOST_SHOWN else []
+
+
+def _polls(one: Standing) -> bool:
+    """Whether its main thread sleeps in its own code: it may ask again and again whether another process has answered."""
+    return one.duty in ("sleeping", "compute") and one.active is False and not one.owns_gil
+
+
+def _for_stopped(waiters: list[Standing], stopped: list[ProcessState], found: Mapping[int, Standing]) -> Finding:
+    """Return the claim that these wait for a process of their user that is stopped, where no connection shows for which."""
+    waiters = sorted(waiters, key=lambda one: one.rank)
+    suspects = []
+    for row in stopped:
+        name = f"process {row.pid} ({row.command}) on {row.node}"
+        why = f"{_who_wait(waiters)} for another process, and {name}, of the same user, is stopped (state T)"
+        shown = (Evidence(text=f"{name} is stopped", source=row.source, at=row.at), *_evidence(waiters))
+        suspects.append(Suspect(kind="service", strength=BESIDE_STOPPED, why=why, name=name, evidence=shown))
+    return Finding(
+        analyzer="stacks", family="stacks", symptom="hang", cause="platform", fault_class="service_stopped",
+        together=True, suspects=tuple(suspects), scope=frozenset(one.rank for one in waiters),
+        victims=tuple(sorted({one.rank for one in found.values() if one.waiting or one in waiters})),
+        rejected=tuple(_acquitted(one, "a process that is stopped", "outside the job") for one in waiters[:MOST_SHOWN]),
+        missing=("which role each process has: start each with FAULTHOUND_ROLE",), evidence=suspects[0].evidence,
+    )  # fmt: skip
 
 
 def _unknown(

@@ -111,7 +111,6 @@ def read_rank(
     if local_rank is None:
         local_rank = _number(variables.get("RAY_LOCAL_RANK"))
     groups = control_groups.decode("ascii", "replace")
-    uid = _UID.search(status)
     if pod := _POD.search(groups):
         variables.setdefault("POD_UID", pod[1].replace("_", "-"))
     launcher = _launcher(variables, names[0] if names else "")
@@ -126,7 +125,7 @@ def read_rank(
         device=_device(variables, local_rank),
         launcher=launcher,
         labels={name: variables[name] for name in sorted(LABELS & variables.keys())},
-        uid=int(uid[1]) if uid else None,
+        uid=user_of(status),
         managed=_MANAGED.search(groups) is not None,
         elastic="TORCHELASTIC_RUN_ID" in variables,
     )
@@ -164,6 +163,12 @@ class PlaceNumbers:
 
 def _seat(one: TrainingProcess) -> tuple[str, int, str]:
     return one.job or "", one.attempt or 0, one.role or ""
+
+
+def user_of(status: bytes) -> int | None:
+    """Return the user that a process runs as, by its /proc/PID/status."""
+    uid = _UID.search(status)
+    return int(uid[1]) if uid else None
 
 
 def stated_role(environment: bytes) -> str | None:
