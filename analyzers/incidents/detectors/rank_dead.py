@@ -50,7 +50,7 @@ def clear_at(view: JobView) -> float | None:
 
 def _lost(view: JobView) -> list[End]:
     """Return the bad ends but those of instances that a role gave up before."""
-    return [end for end in bad_ends(view) if not is_given_up(view, end.rank, end.at)]
+    return [end for end in bad_ends(view) if not is_given_up(view, end)]
 
 
 def _others(bad: list[End]) -> str:

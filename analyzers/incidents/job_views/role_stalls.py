@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from analyzers.incidents.job_views.job import JobView
+from analyzers.incidents.job_views.processes import End
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import Instance, Seat, serving
 from analyzers.model.role_look import Stall
 from analyzers.model.role_silence import ASKED, Seen
 from analyzers.model.role_stalls import stalled
+from collectors.records import LogEvent, Record
 
 LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
 EVERY_SECONDS = 5.0  # of thousands of instances one comes at any moment
 TAIL_SECONDS = 1_200.0  # RobustRL (arXiv 2512.22492): a rollout's longest tail took 1,050 s
+SAID_SECONDS = (
+    120.0  # between a platform's line and the end that it announces: a grace period, and the reading of its log
+)
+BY_PLATFORM = frozenset({"terminated", "cancelled", "preempted"})
 TRAINS = frozenset({"trainer", "hybrid"})
 ALONE = frozenset({"rollout", "reward", "environment"})  # kinds of which each instance works by itself
 
@@ -72,14 +78,27 @@ def works_alone(view: JobView, number: int) -> bool:
     return rules_of(view).kind(role) in ALONE or (known is not None and known.state == "left")
 
 
-def is_given_up(view: JobView, number: int, ended_at: float) -> bool:
-    """Whether a process of a role whose instances work alone had left the directory, or was fenced there, before it ended.
+def is_given_up(view: JobView, end: End) -> bool:
+    """Whether a process of a role whose instances work alone was given up: it left the directory, or was fenced, before its end.
 
-    Who makes a role smaller says so there; what is fenced after its end was lost.
+    Who makes a role smaller says so there; what is fenced after its end was lost. Else its platform's line says so, where SIGTERM
+    has ended it, at about that time, and others of its role go on.
     """
-    role, rank = view.numbering.of(number)
-    known = view.roles.instances().get((role, str(rank))) if rules_of(view).kind(role) in ALONE else None
-    return known is not None and known.state in {"left", "fenced"} and (known.state_at or ended_at) < ended_at
+    role, rank = view.numbering.of(end.rank)
+    if rules_of(view).kind(role) not in ALONE:
+        return False
+    known = view.roles.instances().get((role, str(rank)))
+    if known is not None and known.state in {"left", "fenced"} and (known.state_at or end.at) < end.at:
+        return True
+    others = any(view.numbering.of(number)[0] == role and number not in view.ended for number in view.processes.by_rank)
+    return end.killed_by in ASKED and others and any(_says(seen.event, end, seen.at) for seen in view.logged.entries)
+
+
+def _says(event: Record, end: End, at: float) -> bool:
+    """Whether a line of a scheduler, read at an instant, states that it ended what ran on this node about then."""
+    if not isinstance(event, LogEvent) or event.event not in BY_PLATFORM or event.node not in (None, end.node):
+        return False
+    return abs((event.at or at) - end.at) <= SAID_SECONDS
 
 
 def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:

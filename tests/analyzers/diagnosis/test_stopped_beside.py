@@ -22,16 +22,19 @@ def waiting(
     for one in Hang(stands=(main, main), state=state).records():
         if isinstance(one, StackDump) and one.rank == 2:
             first, *rest = one.threads
-            one = msgspec.structs.replace(one, threads=(msgspec.structs.replace(first, active=active), *rest, *more))
-        records.append(one)
+            threads = (msgspec.structs.replace(first, active=active), *rest, *more)
+            records.append(msgspec.structs.replace(one, threads=threads))
+        else:
+            records.append(one)
     return records
 
 
 def beside(records: list[Record], *pids: int, earlier: float = 0.0, source: str = BESIDE) -> Verdict:
     """Return the verdict where agents report these stopped processes too, so much before the newest stacks."""
     last = max((one for one in records if isinstance(one, StackDump)), key=lambda one: one.at or 0.0)
+    at = (last.at or 0.0) - earlier
     rows = [
-        ProcessState(source=source, node=last.node, pid=pid, state="T", command="python", at=(last.at or 0.0) - earlier, boot_id="b")
+        ProcessState(source=source, node=last.node, pid=pid, state="T", command="python", at=at, boot_id="b")
         for pid in pids
     ]  # fmt: skip
     return verdict([*records, *rows])
