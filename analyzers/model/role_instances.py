@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from analyzers.model.role_paces import Pace, add_pace
-from analyzers.model.role_stays import SAME_SECONDS, Stays
+from analyzers.model.role_stays import Stays, is_later
 from collectors.records import DIRECTORY, RoleState
 from collectors.records.role_states import RoleStanding
 
@@ -183,9 +183,8 @@ class Instance:
             same = record.phase == self.phase
             since = record.phase_since if record.phase_since is not None else self.phase_since if same else at
             if self.phase is not None and since is not None and self.phase_since is not None:
-                stayed = since - self.phase_since
-                if not same or stayed > SAME_SECONDS:
-                    self.stays.leave(self.phase, stayed)
+                if not same or is_later(self.phase_since, since, self.spoke_at):
+                    self.stays.leave(self.phase, since - self.phase_since)
             self.phase, self.phase_since = record.phase, since
         if record.phase is not None or record.waiting_for is not None:
             same = record.waiting_for == self.waiting_for

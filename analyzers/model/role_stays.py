@@ -9,7 +9,7 @@ from collectors.records import RoleState
 
 MOST_PHASES = 16  # a program may number them
 MOST_SAYING = 16  # sources
-SAME_SECONDS = 1.0  # an instant that is sent as an age comes out a little different each time
+LATE_SECONDS = 5.0  # an age takes so long to arrive, from a process that holds its interpreter's lock
 _SAID = ("phase", "requests_running", "requests_waiting", "tokens_total", "steps_total", "queue_depth", "weights")
 _SINCE = ("phase_since", "waiting_since")
 
@@ -29,17 +29,19 @@ class Stays:
     changed_at: float = 0.0
     by_phase: dict[str, Stay] = field(default_factory=dict)
     _said: dict[str, dict[str, Any]] = field(default_factory=dict)  # by source
+    _read_at: dict[str, float] = field(default_factory=dict)
 
     def take(self, record: RoleState, at: float) -> None:
         """Compare a reading with what its source said before; what it leaves out is no news."""
         said = {name: value for name in (*_SAID, *_SINCE) if (value := getattr(record, name)) is not None}
         if record.phase is not None or record.waiting_for is not None:
             said["waiting_for"] = record.waiting_for
-        before = self._said.pop(record.source, None)
+        before, read_at = self._said.pop(record.source, None), self._read_at.get(record.source, at)
         if len(self._said) >= MOST_SAYING:
-            del self._said[next(iter(self._said))]
-        self._said[record.source] = {**(before or {}), **said}
-        if before is None or any(_differs(name, before.get(name), value) for name, value in said.items()):
+            del self._read_at[(oldest := next(iter(self._said)))]
+            del self._said[oldest]
+        self._said[record.source], self._read_at[record.source] = {**(before or {}), **said}, at
+        if before is None or any(_differs(name, before.get(name), value, read_at) for name, value in said.items()):
             self.changed_at = max(self.changed_at, at)
 
     def leave(self, phase: str, seconds: float) -> None:
@@ -50,7 +52,10 @@ class Stays:
         self.by_phase[phase] = Stay(stay.ended + 1, max(stay.longest, seconds))
 
 
-def _differs(name: str, old: Any, new: Any) -> bool:
-    if name in _SINCE and old is not None:
-        return bool(abs(new - old) > SAME_SECONDS)
-    return bool(old != new)
+def is_later(old: float | None, new: float, read_at: float) -> bool:
+    """Whether what lasts since ``new`` began anew since a reading at ``read_at``: an instant that is sent as an age varies."""
+    return old is None or new > max(old, read_at - LATE_SECONDS)
+
+
+def _differs(name: str, old: Any, new: Any, read_at: float) -> bool:
+    return is_later(old, new, read_at) if name in _SINCE else bool(old != new)

@@ -101,3 +101,15 @@ def test_a_loop_that_has_just_begun_is_no_fault() -> None:
     """Nothing new for a minute is the least."""
     seen = {("rollout", "3"): LOOP}
     assert stalls(scene(), seen, at=START + LOOPS + 50.0) == []
+
+
+def test_an_age_that_arrives_late_is_nothing_new() -> None:
+    """A loop holds the interpreter's lock: each renewal takes some seconds to arrive, and its phase seems to begin later."""
+    late = [
+        structs.replace(one, phase_since=(one.phase_since or 0.0) + (number % 3) * 1.7)
+        if (one.role, one.instance) == ("rollout", "3") and (one.at or 0.0) > START + LOOPS
+        else one
+        for number, one in enumerate(scene())
+    ]
+    (found,) = stalls(late)
+    assert (found.instance, found.since) == ("3", START + LOOPS)
