@@ -185,6 +185,12 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     has_ended: Annotated[
         bool, doc("A launcher, or a watchdog, reports that processes of the job ended with an error.")
     ] = False
+    all_ended: Annotated[bool, doc("Every process of the job is seen to have ended: none can be asked any more.")] = (
+        False
+    )
+    backends: Annotated[
+        tuple[str, ...], doc("Libraries that collectives are seen to run on: gloo, nccl; empty: unknown.")
+    ] = ()
     shed: Annotated[
         tuple[str, ...], doc("Nodes of which the engine gave up records for want of memory: none of them is evicted.")
     ] = ()
