@@ -143,3 +143,23 @@ def test_a_process_that_has_ended_is_not_asked_for_its_frames() -> None:
             coverage=verdict.coverage,
         )
     )
+
+
+@pytest.mark.parametrize(("code", "kind"), [(1, "reattempt"), (3, "reattempt"), (127, "reattempt")])
+def test_a_code_that_a_program_chose_asks_for_no_test_of_hardware(code: int, kind: str) -> None:
+    """``sys.exit(3)`` without a word: the rank's own log says why, and no machine chooses such a code."""
+    verdict = _on(FAILED.replace("exitcode  : 1 ", f"exitcode  : {code} "))
+    said = text.render(verdict)
+
+    assert (verdict.cause, verdict.action.kind, verdict.action.nodes) == ("unknown", kind, ())
+    assert [root.fault_class for root in verdict.roots] == ["left_by_itself"]
+    assert "dcgmi" not in said
+    assert "what this rank printed last" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("code", [137, 139, 134])
+def test_a_code_that_stands_for_a_signal_is_no_program_s_choice(code: int) -> None:
+    """The control: a shell's codes from 128 on are signals."""
+    verdict = _on(FAILED.replace("exitcode  : 1 ", f"exitcode  : {code} "))
+
+    assert "left_by_itself" not in {root.fault_class for root in verdict.roots}
