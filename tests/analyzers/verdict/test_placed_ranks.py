@@ -64,8 +64,8 @@ def test_victims_are_named_in_words() -> None:
     """Ranks that only lost a peer are listed without the numbers from their places."""
     lost = (
         LogEvent(
-            job="rl", attempt=0, role="environment", rank=rank, node=node, event="traceback", exception="RuntimeError", message=LOST,
-            text=f"RuntimeError: {LOST}", at=START + 70, source=f"{node}-{place}.log:3",
+            job="rl", attempt=0, role="environment", rank=rank, node=node, event="traceback", exception="RuntimeError",
+            message=LOST, text=f"RuntimeError: {LOST}", at=START + 70, source=f"{node}-{place}.log:3",
         )
         for node in HERE
         for place, rank in enumerate(NUMBERS[node][:2])
