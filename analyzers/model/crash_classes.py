@@ -172,6 +172,12 @@ def _deaths() -> Iterator[FaultClass]:
         "exit_unexplained", by, ("unknown",), "probe", "it failed, and no log shows why",
         traits=("own_failure", "kernel_decides"),
     )  # fmt: skip
+    yield FaultClass(
+        "left_by_itself", by, ("unknown",), "reattempt", "its program left with an exit code, and no log shows why",
+        advice="a program chooses such a code, and no machine does: read what this rank printed last; a plain restart shows "
+        "whether it comes again",
+        traits=("own_failure", "kernel_decides"),
+    )  # fmt: skip
     yield FaultClass("engine_died", by, ("unknown",), "none", "a server's engine has died, and no log shows why")
     yield FaultClass("transport_failed", by, ("network",), "probe", "the network did not deliver to a peer")
     yield FaultClass("port_failed", by, ("network",), "probe", "a port of its network card failed")
@@ -284,6 +290,12 @@ def _programs() -> Iterator[FaultClass]:
         advice="no machine is at fault: see the name and the revision, or the folder on each node; a private one needs a login "
         "on every node (`hf auth login` or HF_TOKEN); it is refused again until then",
         traits=("own_failure", "raised_again"),
+    )  # fmt: skip
+    yield FaultClass(
+        "path_not_there", by, ("code",), "none", "every rank was given a path that is not there, or not for it",
+        advice="no machine is at fault: see the path that the job was given, and whether what holds it is mounted on its nodes; "
+        "it fails again until then",
+        traits=("everywhere",),
     )  # fmt: skip
     yield FaultClass(
         "program_error", by, ("code",), "none", "it raised an exception that its program's own fault raises",

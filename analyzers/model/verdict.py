@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from analyzers.model.doc import doc
+from collectors.records.identity import shown_rank
 
 SCHEMA = "faulthound.verdict/1"
 
@@ -51,6 +52,9 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     devices: Annotated[tuple[str, ...], doc("Its devices, by PCI address or UUID.")] = ()
     role: Annotated[str | None, doc("The role of its ranks; null: none is known.")] = None
     instances: Annotated[tuple[str, ...], doc("Which instances of its role, where they are known by name.")] = ()
+    names: Annotated[
+        tuple[str, ...], doc("What its ranks are called, where they have no numbers of their own: `rollout rank #2`.")
+    ] = ()
     probability: Annotated[float, doc("With the other suspects of its root it sums to 1.")] = 0.0
     strength: Annotated[
         float | None,
@@ -72,7 +76,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "role":
             name, _, instance = self.id.partition(" ")
             return self.role or name, instance or None
-        return self.role, str(self.ranks[0]) if len(self.ranks) == 1 else None
+        return self.role, shown_rank(self.ranks[0]) if len(self.ranks) == 1 else None
 
 
 SETS = frozenset({"group", "stage"})
@@ -185,6 +189,12 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     has_ended: Annotated[
         bool, doc("A launcher, or a watchdog, reports that processes of the job ended with an error.")
     ] = False
+    all_ended: Annotated[bool, doc("Every process of the job is seen to have ended: none can be asked any more.")] = (
+        False
+    )
+    backends: Annotated[
+        tuple[str, ...], doc("Libraries that collectives are seen to run on: gloo, nccl; empty: unknown.")
+    ] = ()
     shed: Annotated[
         tuple[str, ...], doc("Nodes of which the engine gave up records for want of memory: none of them is evicted.")
     ] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzers.model.finding import Evidence
+from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import ENGINE_DIED, LogEvent
 
@@ -10,6 +11,8 @@ MOST_SHOWN = 3  # lines
 _BY_CODE = frozenset({"torchrun_failure", "exit", "container_end"})
 _BY_WORDS = frozenset({"worker_died", "actor_died"})
 """A framework's own word for a process that is gone; it seldom has a code."""
+_BY_ITSELF = frozenset({"traceback", "fatal_python", "watchdog_abort"})
+"""What a process prints last: a job that went on after it has had it left out."""
 
 
 def with_error(window: Window) -> bool:
@@ -18,6 +21,15 @@ def with_error(window: Window) -> bool:
     if any(event.event in {"watchdog_abort", ENGINE_DIED} for event in events):
         return True
     return any(event.exit_code or event.signal for event in events if event.event in _BY_CODE)
+
+
+def of_all(window: Window, topology: Topology) -> bool:
+    """Return whether no process runs any more: torchrun, which ends all with the first, reports it, or each rank's end is."""
+    events = window.records_of(LogEvent)
+    if any(event.event == "torchrun_failure" for event in events):
+        return True
+    own = [event for event in events if event.event in _BY_ITSELF]
+    return bool(topology.ranks) and {event.rank for event in (*own, *reported(window))} >= set(topology.ranks)
 
 
 def reported(window: Window) -> list[LogEvent]:

@@ -32,7 +32,7 @@ from analyzers.verdict.build import MOST_SUSPECTS, MOST_UNREAD, coverage_of
 from analyzers.verdict.candidates import Candidate, Correlation
 from analyzers.verdict.explain import MOST_REJECTED
 from analyzers.verdict.witness import Witness
-from collectors.records.identity import shown_rank, with_role
+from collectors.records.identity import names_of_placed, shown_rank, with_role
 
 _MOST_CHAINS = 6
 _COMMUNICATES = WAITING - {"waiting_device"}  # a line where most ranks stand is taken for that, an idle one too
@@ -148,7 +148,7 @@ class _Joined:
             return msgspec.structs.replace(
                 one, root=labels[one.root], id=name.replace(" rank ", " ") if one.kind == "rank" else name,
                 role=(role or one.role) if one.ranks else one.role, why=with_role(one.why, role),
-                evidence=tuple(ids[number] for number in one.evidence),
+                evidence=tuple(ids[number] for number in one.evidence), names=names_of_placed(one.ranks, role),
             )  # fmt: skip
 
         self.culprits += map(own, verdict.culprits)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -42,6 +42,12 @@ def shown_rank(rank: int) -> str:
 def name_rank(rank: int, role: str | None = "") -> str:
     """Name one process: ``rank 3`` in a job of one role, ``rollout rank 3`` where there are several."""
     return f"{role} rank {shown_rank(rank)}" if role else f"rank {shown_rank(rank)}"
+
+
+def names_of_placed(ranks: Iterable[int], role: str | None = "") -> tuple[str, ...]:
+    """Name processes each as ``rollout rank #2``; none where all numbers are their own, and say it themselves."""
+    every = tuple(ranks)
+    return tuple(name_rank(rank, role) for rank in every) if max(every, default=0) >= PLACED else ()
 
 
 def with_role(text: str, role: str) -> str:

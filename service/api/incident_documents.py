@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, aliased, defer
 
 from analyzers.model.doc import doc
 from analyzers.remediation.types import WITHDRAWN
+from collectors.records.identity import names_of_placed
 from service.api.paging import from_row
 from service.api.problems import not_found
 from service.store.models import Downtime, Feedback, Incident, Remediation, TimelineEntry, Verdict
@@ -26,6 +27,7 @@ class CulpritSummary(msgspec.Struct, frozen=True, kw_only=True):
     id: Annotated[str, doc("Its name.")] = ""
     ranks: Annotated[tuple[int, ...], doc("Its guilty ranks.")] = ()
     role: Annotated[str | None, doc("Their role; null: none is known.")] = None
+    names: Annotated[tuple[str, ...], doc("What they are called, where they have no numbers of their own.")] = ()
     root: Annotated[str, doc("The root of the verdict that it belongs to; empty: of an older program.")] = ""
     probability: Annotated[float, doc("The probability that it is a culprit.")] = 0.0
 
@@ -85,6 +87,7 @@ class SymptomDocument(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Annotated[tuple[int, ...], doc("The ranks that showed it first; the culprits may be others.")] = ()
     nodes: Annotated[tuple[str, ...], doc("Their nodes.")] = ()
     roles: Annotated[tuple[str, ...], doc("The role of each of the ranks; empty: none is known.")] = ()
+    names: Annotated[tuple[str, ...], doc("What those of the ranks are called that have no numbers of their own.")] = ()
 
 
 class NamedCulprit(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +200,7 @@ def document(session: Session, row: Incident) -> IncidentDocument:
     feedback = select(Feedback).where(Feedback.incident == row.id).order_by(Feedback.id.desc()).limit(MOST_VERSIONS)
     return IncidentDocument(
         **_summary(*session.execute(query().where(Incident.id == row.id)).one()),
-        symptoms=tuple(known(SymptomDocument, one) for one in row.state.get("symptoms", ())),
+        symptoms=tuple(symptom_document(one) for one in row.state.get("symptoms", ())),
         downtime=downtime_document(downtime) if downtime is not None else None,
         feedback=tuple(map(feedback_document, session.scalars(feedback))),
         versions=_versions(session, row.id),
@@ -217,7 +220,7 @@ def version_document(row: Verdict) -> VerdictVersion:
     found = msgspec.json.decode(row.document, type=_PublishedSummary)
     return VerdictVersion(
         version=row.version, at=row.at, symptom=found.symptom, cause=found.cause, abstained=found.abstained,
-        action=found.action.kind, culprits=_culprits(found.culprits), cut=row.cut, knowledge=row.knowledge,
+        action=found.action.kind, culprits=culprit_summaries(found.culprits), cut=row.cut, knowledge=row.knowledge,
         program=row.program,
     )  # fmt: skip
 
@@ -251,7 +254,7 @@ def _summary(row: Incident, verdict_at: float | None, remediation: str | None, p
     if row.verdict_version and verdict_at is not None:
         verdict = VerdictSummary(
             version=row.verdict_version, at=verdict_at, symptom=row.symptom or "unknown", cause=row.cause or "unknown",
-            abstained=bool(row.abstained), action=row.action or "none", culprits=_culprits(row.culprits),
+            abstained=bool(row.abstained), action=row.action or "none", culprits=culprit_summaries(row.culprits),
         )  # fmt: skip
     status: Literal["open", "closed"] = "open" if row.closed_at is None else "closed"
     return {
@@ -268,5 +271,15 @@ def _versions(session: Session, id: str) -> tuple[VerdictVersion, ...]:
     return tuple(map(version_document, rows))
 
 
-def _culprits(values: Sequence[dict[str, Any]]) -> tuple[CulpritSummary, ...]:
-    return tuple(known(CulpritSummary, one) for one in values)
+def culprit_summaries(values: Sequence[dict[str, Any]]) -> tuple[CulpritSummary, ...]:
+    """Return stored culprits in short, with the names of ranks that have no numbers of their own."""
+    found = (known(CulpritSummary, one) for one in values)
+    return tuple(msgspec.structs.replace(one, names=names_of_placed(one.ranks, one.role)) for one in found)
+
+
+def symptom_document(values: dict[str, Any]) -> SymptomDocument:
+    """Return a stored symptom, with what those of its ranks are called that have no numbers of their own."""
+    found = known(SymptomDocument, values)
+    roles = found.roles if len(found.roles) == len(found.ranks) else ("",) * len(found.ranks)
+    named = (name for rank, role in zip(found.ranks, roles, strict=True) for name in names_of_placed((rank,), role))
+    return msgspec.structs.replace(found, names=tuple(named))

@@ -1,7 +1,7 @@
 """All errors of the API, in one table and one shape: RFC 9457, ``application/problem+json``.
 
-``type`` is the path of the kind's documentation in docs/rest.md; ``errors`` names each wrong place by its JSON pointer. A
-handler raises ``Problem``; nothing else of the API makes an error's body.
+``type`` is the path of the kind's documentation, in docs/rest.md and as a page of the service; ``errors`` names each wrong
+place by its JSON pointer. A handler raises ``Problem``; nothing else of the API makes an error's body.
 """
 
 from __future__ import annotations

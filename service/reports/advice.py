@@ -41,6 +41,12 @@ _SLOWER = (
 )
 
 
+def no_nccl(verdict: Verdict) -> bool:
+    """Whether its collectives run on another library than NCCL: what NCCL reads, and tests of it, are no advice then."""
+    seen = verdict.coverage.backends
+    return "nccl" not in seen if seen else verdict.coverage.has_gpus is False
+
+
 def what_to_do(verdict: Verdict) -> str:
     """Return what to do about this verdict as one sentence."""
     if tone(verdict) == "healthy" and verdict.action.kind == "none":
@@ -77,18 +83,19 @@ def _test(verdict: Verdict, suspects: str) -> str:
     sentence = f"Test {_object(action, suspects)}{how} before any eviction"
     if _shows(verdict, "own_code"):
         whose = plural_ranks(action.ranks) if action.ranks else suspects
-        look = f"See first the code and the data at the frames of {whose} (`py-spy dump -p PID`): either may hold the job up"
+        how = "" if verdict.coverage.has_ended or verdict.coverage.all_ended else " (`py-spy dump -p PID`)"
+        look = f"See first the code and the data at the frames of {whose}{how}: either may hold the job up"
         return f"{look}. Where neither does, {sentence[0].lower()}{sentence[1:]}."
     if _shows(verdict, "unanswered"):
         look = f"See first whether it answers, and why it was lost ({_LOST})"
         return f"{look}. Where it answers, {sentence[0].lower()}{sentence[1:]}."
     if verdict.symptom != "hang" or asked or verdict.abstained:
         return f"{sentence}."
-    if verdict.coverage.has_ended:
+    if verdict.coverage.has_ended or verdict.coverage.all_ended:
         dumps = f"See first what flight recorders wrote at the time-out (`{WRITTEN}`), and diagnose it with this"
         return (
             f"{sentence}."
-            if verdict.coverage.sources.get("flight_recorder")
+            if verdict.coverage.sources.get("flight_recorder") or no_nccl(verdict)
             else f"{dumps}; {WRITES_AT_TIMEOUT}. {sentence}."
         )
     return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."
@@ -160,7 +167,9 @@ def _tool(verdict: Verdict) -> str:
     """Return a test of what is named; a node on which agents found no GPU gets none of a GPU."""
     if _shows(verdict, "of_disk"):
         return _OF_DISKS
-    return _TOOLS[verdict.cause == "network", verdict.coverage.has_gpus is not False]
+    if verdict.cause == "network":
+        return _TOOLS[True, not no_nccl(verdict)]
+    return _TOOLS[False, verdict.coverage.has_gpus is not False]
 
 
 def _shows(verdict: Verdict, trait: Trait) -> bool:

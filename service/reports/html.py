@@ -129,7 +129,7 @@ def shown(verdict: Verdict) -> dict[str, Any]:
         "advice": advice,
         "next_steps": next_steps.next_steps,
         "before_collecting": next_steps.before_collecting,
-        "leave": next_steps.LEAVE,
+        "leave": next_steps.leave,
         "unread": unread,
         "unrecorded": next_steps.unrecorded,
         "first_of_all": next_steps.first_of_all,

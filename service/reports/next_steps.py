@@ -5,17 +5,15 @@ from __future__ import annotations
 from shlex import quote
 
 from analyzers.model.verdict import Verdict
-from service.reports.advice import WRITES_AT_TIMEOUT, WRITTEN, what_to_do
+from service.reports.advice import WRITES_AT_TIMEOUT, WRITTEN, no_nccl, what_to_do
 from service.reports.hostlists import fold_hosts
 from service.reports.story import by_agents, ended_from_outside, of_fleet, plural_ranks
 
 _PROBED = "PYTHONPATH=DIR torchrun … -m faulthound_probe train.py"
-_RECORDER = (
-    "NCCL needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from the job's start; gloo, which no "
-    f"variable makes write a dump, the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
-)
+_BY_NCCL = "NCCL needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from the job's start"
+_BY_GLOO = f"gloo, which no variable makes write a dump, needs the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
+_OF_NCCL = "NCCL_DEBUG=INFO "
 
-LEAVE = "Do not stop any process or job yet."
 ASK_AGAIN = ("Then ask again, old and new files together", "faulthound diagnose DIR")
 
 _OF_FRAMEWORKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -69,8 +67,24 @@ def _shown(verdict: Verdict) -> str:
 def _of_framework(verdict: Verdict) -> tuple[str, str] | None:
     """Return the step for the framework that the evidence shows; None where the recorder is the one to ask."""
     shown = _shown(verdict)
-    found = ((whose, how) for words, whose, how in _OF_FRAMEWORKS if any(word in shown for word in words))
+    unread = _OF_NCCL if no_nccl(verdict) else ""
+    asked = ((words, whose, how.replace(unread, "")) for words, whose, how in _OF_FRAMEWORKS)
+    found = ((whose, how) for words, whose, how in asked if any(word in shown for word in words))
     return next(((f"When it happens again, {whose}", how) for whose, how in found), None)
+
+
+def leave(verdict: Verdict) -> str:
+    """Return that what runs is to be left alone; of files that show no process that runs, that it is if it does."""
+    seen = verdict.coverage.sources
+    runs = by_agents(verdict) or of_fleet(verdict) or seen.get("stacks") or seen.get("process")
+    return f"Do not stop any process or job {'yet' if runs else 'that still runs'}."
+
+
+def _recorder(verdict: Verdict) -> str:
+    """Return how collectives are recorded, as the library needs it that they run on; both where it is not seen."""
+    if no_nccl(verdict):
+        return _BY_GLOO
+    return _BY_NCCL if "nccl" in verdict.coverage.backends else f"{_BY_NCCL}; {_BY_GLOO}"
 
 
 def unrecorded(verdict: Verdict) -> str:
@@ -79,7 +93,7 @@ def unrecorded(verdict: Verdict) -> str:
     if verdict.symptom != "hang" or not by_agents(verdict) or seen.get("flight_recorder") or seen.get("ring"):
         return ""
     open_still = verdict.abstained or verdict.action.kind == "probe"
-    return f"no flight recorder could be asked: {_RECORDER}" if open_still else ""
+    return f"no flight recorder could be asked: {_recorder(verdict)}" if open_still else ""
 
 
 def first_of_all(verdict: Verdict) -> str:
@@ -89,7 +103,7 @@ def first_of_all(verdict: Verdict) -> str:
             f"First: who killed the process? {killed}, the journal of that time shows a daemon that kills for memory "
             "(earlyoom, systemd-oomd, a kubelet) or a scheduler, and `last` who was logged in. Then:"
         )
-    if not (where := _at(verdict, "stopped")):
+    if verdict.coverage.all_ended or not (where := _at(verdict, "stopped")):
         return ""
     return (
         f"First: who stopped the process? A person, a debugger or a scheduler may have; then the machine is well. {where}, "
@@ -120,7 +134,7 @@ def before_collecting(verdict: Verdict) -> str:
     if _gives_no_stacks(verdict):
         return "Its processes have ended, and give no stacks any more. What they left shows more:"
     if not ended_from_outside(verdict):
-        return f"{LEAVE} More evidence first:"
+        return f"{leave(verdict)} More evidence first:"
     return "The job has ended: nothing more can be collected from it. Where it stands still again, before it is ended:"
 
 
@@ -144,9 +158,9 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     dumps, ranks = have.get("flight_recorder", 0), verdict.coverage.ranks_expected or 0
     if not dumps and (of_framework := _of_framework(verdict)) is not None:
         steps.append(of_framework)
-    elif not dumps or dumps < ranks or verdict.coverage.ranks_at_least:
+    elif not no_nccl(verdict) and (not dumps or dumps < ranks or verdict.coverage.ranks_at_least):
         what = "The flight-recorder dumps of the other ranks, on every node" if dumps else "What each rank waits for"
-        steps.append((f"{what}; {_RECORDER}", "for p in /tmp/fr_*.pipe; do echo dump > $p; done"))
+        steps.append((f"{what}; {_recorder(verdict)}", "for p in /tmp/fr_*.pipe; do echo dump > $p; done"))
     if not have.get("stacks"):
         steps.append(
             (f"Where the threads are, {where}", "py-spy dump --json --nonblocking --pid PID > stacks_rankN.json")
@@ -158,8 +172,10 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
                 "ps -wweo pid,stat,wchan:32,etime,args > ps_$(hostname).txt",
             )
         )
+    if no_nccl(verdict) and not have.get("ring"):
+        steps.append((f"When it happens again, what each rank waits for; {_BY_GLOO}", _PROBED))
     if not have.get("kernel_event"):
-        steps.append((f"What the kernel logs about the GPUs, {where}", "dmesg -T > dmesg_$(hostname).txt"))
+        steps.append((f"What the kernel logs, {where}", "dmesg -T > dmesg_$(hostname).txt"))
     if not steps:
         steps.append(
             (
@@ -171,16 +187,17 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
 
 
 def _gives_no_stacks(verdict: Verdict) -> bool:
-    """Whether the launcher reports ends, and nothing read was taken of a process that still ran."""
+    """Whether every process has ended, or the launcher reports ends and nothing read was taken of one that still ran."""
     have = verdict.coverage.sources
-    return verdict.coverage.has_ended and not by_agents(verdict) and not have.get("stacks") and not have.get("process")
+    of_some = verdict.coverage.has_ended and not have.get("stacks") and not have.get("process")
+    return (verdict.coverage.all_ended or of_some) and not by_agents(verdict)
 
 
 def _of_ended(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """Return what is left of a job whose processes have ended: its logs, its recorders' dumps and the nodes' kernel logs."""
     have = verdict.coverage.sources
     steps = []
-    if verdict.symptom == "hang" and not have.get("flight_recorder"):
+    if verdict.symptom == "hang" and not have.get("flight_recorder") and not no_nccl(verdict):
         steps.append((f"What flight recorders wrote at the time-out, on every node; {WRITES_AT_TIMEOUT}", WRITTEN))
     if (of_framework := _of_framework(verdict)) is not None:
         steps.append(of_framework)

@@ -300,17 +300,22 @@ def waiting(verdict: Verdict) -> str:
     """Return how many ranks wait and which; empty where none does."""
     if not verdict.victims.count:
         return ""
-    try:
-        ranks = ranks_for_people(parse_ranks(verdict.victims.ranks))
-    except ValueError:
-        ranks = verdict.victims.ranks
+    ranks = _of_people(verdict.victims.ranks)
     if len(verdict.victims.roles) > 0:
-        ranks = "; ".join(f"{role} {found}" for role, found in verdict.victims.roles.items())
+        ranks = "; ".join(f"{role} {_of_people(found)}" for role, found in verdict.victims.roles.items())
     count = verdict.victims.count
     verb = ("waits" if count == 1 else "wait") if verdict.symptom == "hang" else ("suffers" if count == 1 else "suffer")
     if verdict.abstained and verdict.symptom == "hang":
         return f"{count:,} rank{'s' if count != 1 else ''} {verb}, and what for is not decided: {ranks}."
     return f"{count:,} rank{'s' if count != 1 else ''} {verb} without fault of {'its' if count == 1 else 'their'} own: {ranks}."
+
+
+def _of_people(stated: str) -> str:
+    """Return the ranges of a document as people write them; what is no range as it stands."""
+    try:
+        return ranks_for_people(parse_ranks(stated))
+    except ValueError:
+        return stated
 
 
 def coverage(verdict: Verdict) -> str:

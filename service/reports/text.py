@@ -191,7 +191,9 @@ def _action(verdict: Verdict) -> Iterator[tuple[str, str]]:
         steps = next_steps.next_steps(verdict)
         yield (
             "",
-            next_steps.before_collecting(verdict) if steps else f"{next_steps.LEAVE} {sentence(verdict.action.why)}",
+            next_steps.before_collecting(verdict)
+            if steps
+            else f"{next_steps.leave(verdict)} {sentence(verdict.action.why)}",
         )
         for reason, command in steps:
             yield "", f"{reason}:"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analyzers.diagnosis.crash import accounts, outside, silence
+from analyzers.diagnosis.crash import accounts, outside, paths, silence
 from analyzers.diagnosis.crash.device_reports import shows_device
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import (
@@ -65,6 +65,7 @@ class Scene:
     not_for_memory: frozenset[int]  # ranks that were killed, and not by a kernel that was short of memory
     heard: frozenset[int] = frozenset()  # ranks of which a log or a process table shows anything
     newest_steps: Mapping[str, float] = field(default_factory=dict)  # of each log, where its steps have times
+    has_served: bool = False  # whether a file system has served the job, or is reported to have failed
     shows_device: bool = False  # whether the kernel or a tool reports more of a device than a program's own fault
 
     def of_kinds(self, *kinds: str) -> list[Failure]:
@@ -96,11 +97,10 @@ def _of_lines(window: Window, topology: Topology, knowledge: Knowledge, ordered:
     seen = {failure.rank for failure in failures if failure.rank is not None}
     scene = Scene(
         classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), silence.heard(window),
-        newest_steps(window), shows_device(window, knowledge),
+        newest_steps(window), paths.has_served(window, classified), shows_device(window, knowledge),
     )  # fmt: skip
-    found = (
-        list(_platform(scene, window)) or list(_uneven(scene, window)) or list(_roots(scene)) or list(_engine(scene))
-    )
+    found = list(_platform(scene, window)) or list(_uneven(scene, window)) or list(_roots(scene))
+    found = found or list(_engine(scene))
     last_step = max(scene.newest_steps.values(), default=None)
     yield from found or silence.findings(classified, failures, scene.expected, topology, scene.heard, last_step)
 
@@ -293,6 +293,9 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
         row = rows["one_alone"]  # the library asks for the same on every rank: what else its GPU held is not seen
     if "one_unnamed" in rows and not scene.shows_device and _is_unnamed(group, rows["one_unnamed"]):
         row = rows["one_unnamed"]
+    if spread == "all" and "all_answered" in rows and not scene.has_served:
+        answered = paths.are_answered(group, rows["all_answered"], scene.topology.nodes.values())
+        row = rows["all_answered"] if answered else row
     if kind == "crashed":
         row = rows.get(crash_row(group, spread), row)
     strength = float(row["strength"]) * (HANDLED if all(failure.handled for failure in group) else 1.0)

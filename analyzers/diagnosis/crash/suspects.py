@@ -29,7 +29,9 @@ def fault_class_of(group: Sequence[Failure], row: Mapping[str, Any], table: Mapp
     """Return the fault class of a row; of its own for what an environment lacks, what can pass, and a program's own error."""
     if group[0].kind == "file_system" and all(_can_pass(failure, table) for failure in group):
         return "file_system_lapse"
-    if group[0].kind == "service" and all(_says(failure, table.get("access_words", ())) for failure in group):
+    if group[0].kind == "exit" and all(_is_chosen(failure) for failure in group):
+        return "left_by_itself"
+    if group[0].kind == "service" and all(says(failure, table.get("access_words", ())) for failure in group):
         return "access_refused"
     if group[0].kind != "user":
         return str(row["class"])
@@ -40,12 +42,19 @@ def fault_class_of(group: Sequence[Failure], row: Mapping[str, Any], table: Mapp
     return "program_error_everywhere" if row["class"] == "exception_all_ranks" else "program_error"
 
 
+def _is_chosen(failure: Failure) -> bool:
+    """Whether it left with a code that a program gives: from 128 on a shell's codes stand for signals."""
+    code = failure.event.exit_code if failure.event is not None else None
+    return code is not None and 0 < code < 128
+
+
 def _can_pass(failure: Failure, table: Mapping[str, Any]) -> bool:
     """Whether a file system may answer at the next try: by its words, it is neither full nor read-only."""
-    return _says(failure, table.get("file_system_lapses", ()))
+    return says(failure, table.get("file_system_lapses", ()))
 
 
-def _says(failure: Failure, any_of: Sequence[str]) -> bool:
+def says(failure: Failure, any_of: Sequence[str]) -> bool:
+    """Whether what a process said holds one of these words, which are in lower case."""
     said = said_by(failure.event) if failure.event is not None else ""
     return any(words in said for words in any_of)
 
@@ -58,7 +67,7 @@ def _raised(failure: Failure) -> str:
 
 def _is_raised_again(failure: Failure, table: Mapping[str, Any]) -> bool:
     """Whether the same code raises it again on the same data: by its name or its words."""
-    return _raised(failure) in table.get("program_errors", ()) or _says(failure, table.get("program_words", ()))
+    return _raised(failure) in table.get("program_errors", ()) or says(failure, table.get("program_words", ()))
 
 
 def suspects_of(group: Sequence[Failure], row: Mapping[str, Any], spread: str, strength: float) -> tuple[Suspect, ...]:

@@ -12,6 +12,7 @@ from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from analyzers.model.doc import doc
+from collectors.records.identity import name_rank
 from service.api import auth, etags, fields, paging
 from service.api.auth import Caller
 from service.api.declaration import Declaration
@@ -82,6 +83,9 @@ class RankDocument(msgspec.Struct, frozen=True, kw_only=True):
     device: Annotated[str | None, doc("Its device; null: unknown.")]
     first_seen_at: Annotated[float, doc("When it was first seen there, UTC seconds.")]
     last_seen_at: Annotated[float, doc("When it was last seen there, UTC seconds.")]
+    name: Annotated[
+        str, doc("What it is called: `rank 3`, `rollout rank 3`; `rollout rank #2`: the third on its node.")
+    ] = ""
 
 
 @router.get("/v1/jobs", dependencies=[auth.READ])
@@ -118,7 +122,7 @@ def list_ranks(
         if (last := paging.from_cursor(after, tuple[str, int])) is not None:
             query = query.where(tuple_(Placement.role, Placement.rank) > tuple_(*last))
         rows = session.scalars(query.order_by(Placement.role, Placement.rank).limit(limit + 1)).all()
-        return paging.page(rows, limit, lambda one: (one.role, one.rank), _rank_document)
+        return paging.page(rows, limit, lambda one: (one.role, one.rank), rank_document)
 
 
 @router.get("/v1/jobs/{job:path}", dependencies=[auth.READ], responses=documented("not-found"))
@@ -169,8 +173,10 @@ def declare_job(
     return document
 
 
-def _rank_document(row: Placement) -> RankDocument:
-    return msgspec.structs.replace(paging.from_row(row, RankDocument), role=row.role or None)
+def rank_document(row: Placement) -> RankDocument:
+    """Return the place of a rank, with what it is called."""
+    name = name_rank(row.rank, row.role)
+    return msgspec.structs.replace(paging.from_row(row, RankDocument), role=row.role or None, name=name)
 
 
 def found(session: Session, job: str) -> Job:

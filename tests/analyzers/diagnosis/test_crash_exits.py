@@ -67,7 +67,7 @@ def test_a_kill_long_after_others_were_gone_is_the_launchers(killed_at: float, f
 def test_the_first_of_bare_exit_codes_is_a_suspect_and_no_machine() -> None:
     """With no log the first to leave is the one to look at; ranks of several nodes within their clocks' difference are not."""
     finding = only([ended(2, 100.0, exit_code=3), *(ended(rank, 100.9, exit_code=1) for rank in (0, 1, 3))])
-    assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (2,))
+    assert (finding.fault_class, finding.cause, named(finding)) == ("left_by_itself", "unknown", (2,))
     assert "before all others" in finding.suspects[0].evidence[0].text
     together = only([ended(rank, 100.0 + rank / 10, exit_code=3 + rank) for rank in range(4)])
     assert together.suspects == ()
@@ -78,7 +78,7 @@ def test_ranks_that_leave_together_with_one_code_have_no_first(gap: float) -> No
     """Ctrl-C and an error that all meet look alike: the order in which Python ends them is nobody's fault."""
     story = [ended(0, 100.0, exit_code=1), ended(1, 100.0 + gap, exit_code=1)]
     finding = only(list(story), nodes={0: "node-0", 1: "node-0"})
-    assert (finding.fault_class, finding.suspects) == ("exit_unexplained", ())
+    assert (finding.fault_class, finding.suspects) == ("left_by_itself", ())
     assert "exit code 1" in finding.evidence[0].text
 
 
@@ -157,7 +157,7 @@ def test_what_a_launcher_ended_may_have_raised(guilty: int) -> None:
     story = [ended(guilty, 100.0, exit_code=1), *(ended(rank, 100.2, signal=15) for rank in others)]
     finding = only(list(story), nodes=dict.fromkeys(range(3), "node-0"))
 
-    assert (finding.fault_class, finding.suspects) == ("exit_unexplained", ())
+    assert (finding.fault_class, finding.suspects) == ("left_by_itself", ())
     assert f"rank {guilty}: process {100 + guilty} ended with exit code 1" in finding.evidence[0].text
 
 
@@ -204,7 +204,7 @@ def test_a_code_of_its_own_outranks_what_each_node_s_launcher_calls_first() -> N
     story.append(ended(3, 101.7, signal=15))
 
     finding = only(story)
-    assert (finding.fault_class, finding.cause, named(finding)) == ("exit_unexplained", "unknown", (1,))
+    assert (finding.fault_class, finding.cause, named(finding)) == ("left_by_itself", "unknown", (1,))
 
 
 def summary(*ends: tuple[int, int, float]) -> list[Record]:
@@ -316,5 +316,5 @@ def test_an_exit_that_may_be_of_the_process_that_lost_a_peer_names_none(
     )
     (finding,) = judged([echo(echoed), end], 16)
 
-    assert (finding.fault_class == "exit_unexplained") is named_by_exit
+    assert (finding.fault_class == "left_by_itself") is named_by_exit
     assert bool(finding.suspects) is named_by_exit

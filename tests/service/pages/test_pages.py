@@ -11,6 +11,7 @@ import httpx
 import msgspec
 import pytest
 
+from service.api.problems import TABLE
 from service.clock import now
 from service.reports import html
 from service.store import timeline
@@ -92,7 +93,17 @@ def page(client: Client, path: str) -> Page:
 
 
 INCIDENTS = (f"/incidents/{ID}", f"/incidents/{SILENT}", f"/incidents/{CLOSED}", f"/incidents/{FLEET}")
-PATHS = ("/", *INCIDENTS, "/jobs/llama-8b", f"/jobs/{JOB}", "/jobs", "/remediations", "/holds", "/nodes")
+PATHS = (
+    "/",
+    *INCIDENTS,
+    "/jobs/llama-8b",
+    f"/jobs/{JOB}",
+    "/jobs",
+    "/remediations",
+    "/holds",
+    "/nodes",
+    "/docs/rest.md",
+)
 
 
 def test_the_first_page_says_what_goes_on(client: Client) -> None:
@@ -143,6 +154,16 @@ def test_a_browser_at_an_unknown_address_is_shown_a_page(client: Client, path: s
     assert {"/", "/jobs"} <= set(found.all("a", "href"))
     assert "unknown" in found.text or "no version" in found.text or "no address" in found.text
     assert client.get(path).headers["content-type"] == "application/problem+json"
+
+
+def test_the_type_of_a_problem_leads_to_a_page(client: Client) -> None:
+    """Each kind has its heading there; who has no token may read it, from another machine too."""
+    address, _, heading = client.get("/v1/incidents/inc-ffffffffffff").json()["type"].partition("#")
+    ids = {own["id"] for _, own in page(client, address).elements if "id" in own}
+
+    assert heading in ids
+    assert set(TABLE) <= ids
+    assert client.get_from("10.0.0.7", address).status_code == 200
 
 
 def test_an_earlier_version_can_be_looked_at(client: Client) -> None:
