@@ -32,7 +32,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     instances = fold(window.records_of(RoleState))
     NodeGpus(window.records_of(Device)).tell(instances)
     now = newest_at(instances)
-    seen = seen_processes(window, instances, rules.bounds.grown_share)
+    seen = seen_processes(window, instances, topology.seats, rules.bounds.grown_share)
     stalls = stalled(instances, now, rules, seen)[:MOST_STALLS]
     for stall in stalls:
         yield _finding(stall, instances, rules, topology)
@@ -48,15 +48,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
 
 
 def rank_of(one: Instance, topology: Topology) -> int | None:
-    """Return an instance's rank: its own word, else its number where its role has that rank."""
-    if one.rank is not None:
-        return one.rank
-    if not one.instance.isdecimal() or len(one.instance) > 9:
-        return None
-    number = int(one.instance)
-    part = topology.parts.get(one.role)
-    known = number in part.ranks if part is not None else topology.roles.get(number) == one.role
-    return number if known else None
+    """Return an instance's rank: its own word, else that of the process that it is."""
+    return one.rank if one.rank is not None else topology.seats.get(one.seat)
 
 
 def _finding(stall: Stall, instances: Mapping[Seat, Instance], rules: RoleRules, topology: Topology) -> Finding:

@@ -13,6 +13,7 @@ from analyzers.incidents.job_views.job import JobView
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import Instance, Seat, serving
 from analyzers.model.role_look import Stall
+from analyzers.model.role_ranks import Process, Statement, match_ranks
 from analyzers.model.role_silence import ASKED, Seen
 from analyzers.model.role_stalls import stalled
 
@@ -20,7 +21,6 @@ LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
 EVERY_SECONDS = 5.0  # of thousands of instances one comes at any moment
 TAIL_SECONDS = 1_200.0  # RobustRL (arXiv 2512.22492): a rollout's longest tail took 1,050 s
 TRAINS = frozenset({"trainer", "hybrid"})
-ALONE = frozenset({"rollout", "reward", "environment"})  # kinds of which each instance works by itself
 
 
 def rules_of(view: JobView) -> RoleRules:
@@ -68,8 +68,8 @@ def states_no_phase(view: JobView) -> bool:
 def works_alone(view: JobView, number: int) -> bool:
     """Whether a process is of a role whose instances come and go by themselves, or has left its directory in order."""
     role, rank = view.numbering.of(number)
-    known = view.roles.instances().get((role, str(rank)))
-    return rules_of(view).kind(role) in ALONE or (known is not None and known.state == "left")
+    known = _instance_of(view, role, rank)
+    return rules_of(view).works_alone(role) or (known is not None and known.state == "left")
 
 
 def is_given_up(view: JobView, number: int, ended_at: float) -> bool:
@@ -78,28 +78,30 @@ def is_given_up(view: JobView, number: int, ended_at: float) -> bool:
     Who makes a role smaller says so there; what is fenced after its end was lost.
     """
     role, rank = view.numbering.of(number)
-    known = view.roles.instances().get((role, str(rank))) if rules_of(view).kind(role) in ALONE else None
+    known = _instance_of(view, role, rank) if rules_of(view).works_alone(role) else None
     return known is not None and known.state in {"left", "fenced"} and (known.state_at or ended_at) < ended_at
 
 
 def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:
-    """Map instances to the numbers by which the view keeps their processes; without those that no agent has seen.
+    """Map instances to the numbers by which the view keeps their processes; without those that no agent has seen."""
+    ranks = _ranks(view)
+    numbers = {seat: view.numbering.known(seat[0], ranks[seat]) for seat in seats if seat in ranks}
+    return {seat: number for seat, number in numbers.items() if number is not None}
 
-    An instance is the rank of its role that alone has the process id that it states: instance 1 of engines of two ranks each
-    is no rank 1. Else it is that of its name: within a container a process knows another id than its node.
-    """
-    by_pid: dict[tuple[str, int | None], int | None] = {}
-    for number, process in view.processes.by_rank.items():
-        key = view.numbering.of(number)[0], process.pid
-        by_pid[key] = None if key in by_pid or process.pid is None else number
-    found: dict[Seat, int] = {}
-    for role, instance in seats:
-        known = by_pid.get((role, view.roles.pid_of((role, instance))))
-        if known is None and instance.isdecimal():
-            known = view.numbering.known(role, int(instance))
-        if known is not None:
-            found[role, instance] = known
-    return found
+
+def _ranks(view: JobView) -> dict[Seat, int]:
+    said = {seat: Statement(one.rank, one.pid, one.node) for seat, one in view.roles.instances().items()}
+    seen = (
+        Process(*view.numbering.of(number), process.node, process.pid)
+        for number, process in view.processes.by_rank.items()
+    )
+    return match_ranks(said, seen)
+
+
+def _instance_of(view: JobView, role: str, rank: int) -> Instance | None:
+    """Return what is known of the instance that a rank of a role is; None: nothing."""
+    seat = next((seat for seat, its in _ranks(view).items() if (seat[0], its) == (role, rank)), None)
+    return None if seat is None else view.roles.instances()[seat]
 
 
 def _trainers(view: JobView) -> list[Instance]:
