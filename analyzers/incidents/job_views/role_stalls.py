@@ -7,7 +7,8 @@ silence says of a job of several roles only that it is not within the longest ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from analyzers.incidents.job_views.job import JobView
 from analyzers.knowledge.role_rules import RoleRules, role_rules
@@ -21,6 +22,7 @@ LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
 EVERY_SECONDS = 5.0  # of thousands of instances one comes at any moment
 TAIL_SECONDS = 1_200.0  # RobustRL (arXiv 2512.22492): a rollout's longest tail took 1,050 s
 TRAINS = frozenset({"trainer", "hybrid"})
+_T = TypeVar("_T")
 
 
 def rules_of(view: JobView) -> RoleRules:
@@ -65,21 +67,34 @@ def states_no_phase(view: JobView) -> bool:
     return view.numbering.several and not _trainers(view)
 
 
-def works_alone(view: JobView, number: int) -> bool:
-    """Whether a process is of a role whose instances come and go by themselves, or has left its directory in order."""
-    role, rank = view.numbering.of(number)
-    known = _instance_of(view, role, rank)
-    return rules_of(view).works_alone(role) or (known is not None and known.state == "left")
+def works_alone(view: JobView, number: int, known: Mapping[int, Instance]) -> bool:
+    """Whether a process is of a role whose instances come and go by themselves, or has left its directory in order.
+
+    ``known``: of ``instances_of``.
+    """
+    one = known.get(number)
+    return rules_of(view).works_alone(view.numbering.of(number)[0]) or (one is not None and one.state == "left")
 
 
-def is_given_up(view: JobView, number: int, ended_at: float) -> bool:
+def is_given_up(view: JobView, number: int, ended_at: float, known: Mapping[int, Instance]) -> bool:
     """Whether a process of a role whose instances work alone had left the directory, or was fenced there, before it ended.
 
-    Who makes a role smaller says so there; what is fenced after its end was lost.
+    Who makes a role smaller says so there; what is fenced after its end was lost. ``known``: of ``instances_of``.
     """
-    role, rank = view.numbering.of(number)
-    known = _instance_of(view, role, rank) if rules_of(view).works_alone(role) else None
-    return known is not None and known.state in {"left", "fenced"} and (known.state_at or ended_at) < ended_at
+    one = known.get(number) if rules_of(view).works_alone(view.numbering.of(number)[0]) else None
+    return one is not None and one.state in {"left", "fenced"} and (one.state_at or ended_at) < ended_at
+
+
+def apart(view: JobView, every: Iterable[_T], numbers: Iterable[int]) -> list[list[_T]]:
+    """Return in groups what is known of processes, in their order: each that works by itself alone, all others together.
+
+    ``numbers``: of the processes. In a job of one role all are together.
+    """
+    found: dict[int | None, list[_T]] = {}
+    for one, number in zip(every, numbers, strict=True):
+        alone = view.numbering.several and rules_of(view).works_alone(view.numbering.of(number)[0])
+        found.setdefault(number if alone else None, []).append(one)
+    return list(found.values())
 
 
 def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:
@@ -91,6 +106,8 @@ def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:
 
 def _ranks(view: JobView) -> dict[Seat, int]:
     said = {seat: Statement(one.rank, one.pid, one.node) for seat, one in view.roles.instances().items()}
+    if not said:
+        return {}
     seen = (
         Process(*view.numbering.of(number), process.node, process.pid)
         for number, process in view.processes.by_rank.items()
@@ -98,10 +115,10 @@ def _ranks(view: JobView) -> dict[Seat, int]:
     return match_ranks(said, seen)
 
 
-def _instance_of(view: JobView, role: str, rank: int) -> Instance | None:
-    """Return what is known of the instance that a rank of a role is; None: nothing."""
-    seat = next((seat for seat, its in _ranks(view).items() if (seat[0], its) == (role, rank)), None)
-    return None if seat is None else view.roles.instances()[seat]
+def instances_of(view: JobView) -> dict[int, Instance]:
+    """Map the numbers of processes to the instances that they are."""
+    instances = view.roles.instances()
+    return {number: instances[seat] for seat, number in numbers_of(view, instances).items()}
 
 
 def _trainers(view: JobView) -> list[Instance]:
