@@ -45,7 +45,7 @@ def is_fleet_awaited(state: EngineState, keys: Iterable[JobKey]) -> bool:
 def hold_back(state: EngineState, view: JobView, now: float) -> None:
     """Note until when a job's ends are waited for."""
     state.held_back.pop(key := (view.job, view.attempt), None)
-    if (at := clear_at(view)) is not None and at > now:
+    if (at := clear_at(view, now)) is not None:
         state.held_back[key] = at
 
 

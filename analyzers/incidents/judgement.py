@@ -18,7 +18,8 @@ from analyzers.incidents.standing_claim import claim_of, clock
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
-from analyzers.model.processes import short
+from analyzers.model.node_names import short
+from analyzers.model.role_ranks import match_ranks, seen_in, statements
 from analyzers.model.topology import infer
 from analyzers.model.verdict import TAKES_NODES, Action, Missing, Verdict
 from analyzers.model.window import Window
@@ -221,9 +222,15 @@ def on_their_nodes(records: Sequence[Record]) -> list[Record]:
                 if place < len(one.pids):
                     by_pid[_plain(node), one.pids[place]] = node
 
+    readings = [one for one in records if isinstance(one, RoleState) and one.source == DIRECTORY]
+    ranks = match_ranks(
+        statements(sorted(readings, key=lambda one: one.at or 0.0)),
+        seen_in(one for one in records if isinstance(one, Placement)),
+    )
+
     def node_of(one: RoleState) -> str | None:
         own = by_pid.get((_plain(one.node or ""), one.pid or 0))
-        seat = by_seat.get((one.role or "", one.number))
+        seat = by_seat.get((one.role or "", ranks.get((one.role or "", one.instance))))
         return own or (next(iter(seat)) if seat is not None and len(seat) == 1 else None)
 
     found = [

@@ -50,6 +50,7 @@ from analyzers.incidents.moving_again import weigh_judgement
 from analyzers.incidents.recurrence import named_by, note_standstill, shown_by
 from analyzers.incidents.restarts import READ_SECONDS, befell_before, counting, going_on, restarted_at, why_restarted
 from analyzers.incidents.rounds import ask, looks_before_abstaining, waits_until
+from analyzers.incidents.second_faults import folded, is_known, is_replaced, unknown
 from analyzers.incidents.standing_claim import claim_of, contest_claims, remember_claim
 from analyzers.incidents.state import FORGOTTEN_SECONDS, LOOKBACK_SECONDS, EngineState, JobKey
 from analyzers.model.fault_classes import with_trait
@@ -216,14 +217,18 @@ def _look_at(
         yield from _close(state, incident, now, because, recovered=recovered)
         state.changed.add(key)  # a symptom of the next run opens an incident of its own
         return
-    for symptom in shown:
+    for symptom in folded(shown) if incident is None else shown:
         incident = state.incident_of(key)
         if incident is None:
             yield from _open(state, key, symptom, now)
         elif stops_again(view, incident, symptom):
             yield from _stop_again(state, incident, symptom, now)
-        elif not _is_known(incident, symptom):
-            yield from _merge(state, incident, symptom, now)
+    if (incident := state.incident_of(key)) is None:
+        return
+    for symptom in unknown(view, incident, shown):
+        yield from _merge(state, state.incidents[incident.id], symptom, now)
+    if is_replaced(view, incident, now):
+        remember_incident(state, replace(state.incidents[incident.id], judge_at=now, judged_at=now))
 
 
 def _is_new(symptom: Symptom, since: float, now: float) -> bool:
@@ -231,16 +236,12 @@ def _is_new(symptom: Symptom, since: float, now: float) -> bool:
     return symptom.at > since or (symptom.kind == "slow" and now > since + LEAST_SECONDS)
 
 
-def _is_known(incident: Incident, symptom: Symptom) -> bool:
-    return any(one.subject == symptom.subject for one in incident.symptoms)
-
-
 def _over(view: JobView, incident: Incident, attempts: list[JobView], shown: list[Symptom], now: float) -> str | None:
     """Say why an incident is over. A crash is judged first, however fast the job comes back.
 
     Deaths are reported at once, logs some seconds later. A job may crash during an incident of another kind.
     """
-    if any(symptom.kind == "crash" and not _is_known(incident, symptom) for symptom in shown):
+    if any(symptom.kind == "crash" and not is_known(view, incident, symptom) for symptom in shown):
         return None
     if (because := why_no_crash(view, incident, now) or died_again(view, incident, shown)) is not None:
         return because
@@ -282,7 +283,10 @@ def _merge(
     if len(incident.symptoms) >= MOST_SYMPTOMS:
         return
     settle = CRASH_SETTLE_SECONDS if symptom.kind == "crash" else SETTLE_SECONDS
-    changed = replace(incident, symptoms=(*incident.symptoms, symptom), judge_at=now + settle)
+    again = any(one.subject == symptom.subject for one in incident.symptoms)  # of another instance: with stacks of now
+    rested = again and incident.asked_at is None and now >= (incident.round_at or 0.0) + ROUNDS_AFTER_SECONDS[1]
+    next_at = now if rested else incident.next_look_at
+    changed = replace(incident, symptoms=(*incident.symptoms, symptom), judge_at=now + settle, next_look_at=next_at)
     remember_incident(state, changed)
     yield messages.Merge(incident=incident.id, symptom=symptom)
 
@@ -320,7 +324,7 @@ def _judge(state: EngineState, id: str) -> Iterator[messages.EngineInstruction]:
     if incident.cut is not None:  # one judgement at a time: the next sees the records that came meanwhile
         remember_incident(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
         return
-    remember_incident(state, replace(incident, cut=make_cut(state, incident), judge_at=None))
+    remember_incident(state, replace(incident, cut=make_cut(state, incident), judge_at=None, judged_at=state.now))
     yield request_judgement(state, state.incidents[id])
 
 

@@ -74,6 +74,10 @@ class RoleRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Return what a role is for, by its name: trainer, rollout, reward …; empty: not known."""
         return _known(self._roles, self.role, role)
 
+    def works_alone(self, role: str) -> bool:
+        """Return whether each instance of a role works by itself: there may be fewer, and one's end is no other's."""
+        return self.kind(role) in _ALONE
+
     def of_role(self, role: str) -> RoleRule:
         """Return the rule of a role, by its name."""
         return self.role.get(self.kind(role), _NO_ROLE)
@@ -93,6 +97,7 @@ class RoleRules(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 _NO_ROLE, _NO_PHASE = RoleRule(), PhaseRule(name="")
+_ALONE = frozenset({"rollout", "reward", "environment"})
 
 
 def _known(found: dict[str, str], rows: Mapping[str, RoleRule] | Mapping[str, PhaseRule], name: str) -> str:

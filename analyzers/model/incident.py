@@ -15,7 +15,7 @@ IncidentKind = Literal["hang", "slow", "crash", "numeric", "hardware", "silence"
 
 
 class Symptom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a detector saw. Two with the same ``subject`` in one incident are the same symptom again."""
+    """What a detector saw. Two with the same ``subject`` in one incident are the same, unless of instances that work alone."""
 
     kind: IncidentKind
     detector: str  # no_progress outstanding zero_traffic rank_dead rank_silent hardware_event nan spike …
@@ -27,10 +27,7 @@ class Symptom(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def subject(self) -> tuple[object, ...]:
-        """Return what it is about: its kind and detector, and where a rule of roles fired, which role.
-
-        Another instance of the same role is not another: all ranks of a trainer end when one is restarted.
-        """
+        """Return what it is about: its kind and detector, and where a rule of roles fired, which role."""
         return self.kind, self.detector, frozenset(self.roles) if self.detector == "role_stalled" else None
 
 
@@ -108,6 +105,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     round_at: float | None = None  # the newest round
     next_look_at: float | None = None
     judge_at: float | None = None  # evidence came: judge again then
+    judged_at: float = 0.0  # the newest cut
     cut: Cut | None = None  # what is being judged
     published: int = 0  # versions of the verdict
     digest: str = ""  # of what the newest version says: it is published again only if that changes

@@ -22,7 +22,6 @@ LATE = 0.6  # so sure is that a trainer stands which is late and uses its proces
 MOST_BY_CHANCE = 6  # so few may all come late
 _START = "warm_up"  # one that has finished nothing yet may compile for its first request
 MOST_OF = 0.8  # of the time it was busy
-_BY_THEMSELVES = frozenset({"rollout", "reward", "environment"})  # kinds of which there may be fewer
 LEAST_ENDED = (
     20  # calls or samples that one has to have finished before a rest is long for it: the first ones may all be
 )
@@ -125,7 +124,7 @@ class _Search(Look):
 
     def _is_given_up(self, one: Instance, seen: Seen) -> bool:
         """Whether it was ended from outside, others of its role go on, and none waits for it by name: there are fewer now."""
-        if not seen.asked_to_end or self.rules.kind(one.role) not in _BY_THEMSELVES:
+        if not seen.asked_to_end or not self.rules.works_alone(one.role):
             return False
         asked = any(other.waiting_for == one.name for other in self.waits.waiting)
         return not asked and any(

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from analyzers.model.recorder import GroupName
+from analyzers.model.role_instances import Seat
+from analyzers.model.role_ranks import match_ranks, seen_in, statements
 from analyzers.model.window import Window
-from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record
+from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record, RoleState
 from collectors.records.identity import places
 from collectors.records.record import MOST_RANKS
 
@@ -61,7 +63,16 @@ class Topology:
     )
     world_size: int | None = None  # as a record states it; without one there may be higher ranks than were seen
     roles: Mapping[int, str] = field(default_factory=dict)  # of the ranks whose role a record states
+    instances: Mapping[int, str] = field(default_factory=dict)  # by which name the directory of roles has a rank
     parts: Mapping[str, Topology] = field(default_factory=dict)  # role → its own, where roles share rank numbers
+
+    @cached_property
+    def seats(self) -> dict[Seat, int]:
+        """Map role and instance to the rank within its role, of all roles."""
+        parts = self.parts.items() if self.parts else (("", self),)
+        return {
+            (part.roles.get(rank, role), name): rank for role, part in parts for rank, name in part.instances.items()
+        }
 
     @cached_property
     def by_key(self) -> dict[str, ProcessGroup]:
@@ -107,8 +118,21 @@ def infer(window: Window) -> Topology:
     groups = _with_inferred_members(window, named, ranks)
     sized = any(group.members is not None for group in named) or any(p.world_size for p in window.records_of(Placement))
     return Topology(
-        ranks, nodes, groups, _coordinates(groups), sized, stated_world_size(window.records), _roles(window)
+        ranks,
+        nodes,
+        groups,
+        _coordinates(groups),
+        sized,
+        stated_world_size(window.records),
+        _roles(window),
+        _instances(window),
     )
+
+
+def _instances(window: Window) -> dict[int, str]:
+    readings = window.records_of(RoleState)
+    found = match_ranks(statements(readings), seen_in(window.records)) if readings else {}
+    return {rank: instance for (_, instance), rank in found.items()}
 
 
 def _roles(window: Window) -> dict[int, str]:

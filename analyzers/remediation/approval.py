@@ -129,7 +129,7 @@ def _renew(transition: Transition, known: Remediation, plan: Remediation) -> Non
         known, verdict_version=plan.verdict_version, probability=plan.probability, why=plan.why, symptom=plan.symptom,
         fault_class=plan.fault_class, expected_loss_gpu_hours=plan.expected_loss_gpu_hours, code_version=version,
         expected_loss_node_hours=plan.expected_loss_node_hours, priced_tenants=plan.priced_tenants,
-        alternatives=plan.alternatives, role_restart=plan.role_restart,
+        alternatives=plan.alternatives, role_restart=plan.role_restart, first=plan.first,
         version=known.version + 1,
     )  # fmt: skip
     transition.store(renewed)

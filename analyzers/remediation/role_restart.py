@@ -285,7 +285,7 @@ def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]
         if len(roles) != 1 or not (role := roles.pop() or ""):
             return None
         names = {
-            name for one in verdict.culprits for name in (one.seat[1], *one.instances, *map(str, one.ranks)) if name
+            name for one in verdict.culprits for name in (one.seat[1], *(one.instances or map(str, one.ranks))) if name
         }
         nodes = {one.id for one in verdict.culprits if one.kind == "node"}
     known, asked = facts.of(role), action.kind == "restart_role"

@@ -96,6 +96,10 @@ class Remediation(msgspec.Struct, frozen=True, kw_only=True):
     symptom: Annotated[str, doc("The symptom of the verdict.")]
     probability: Annotated[float, doc("The lowest probability among the culprits of the verdict.")]
     why: Annotated[str, doc("One sentence.")]
+    first: Annotated[
+        str,
+        doc("What to ask before it is approved: who killed, or stopped, the process that it is for; empty: nothing."),
+    ] = ""
     proposed_at: Annotated[float, doc("When it was proposed.")]
     role: Annotated[str | None, doc("The role to restart; null: none.")] = None
     role_restart: Annotated[

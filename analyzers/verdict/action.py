@@ -78,7 +78,9 @@ def choose_action(
     if machines and _event_of(machines[0][0]):
         return _hardware(machines, knowledge, of=len(culprits))
     if machines:
-        return _look_first([entry for _, entry in machines])
+        others = (_restart([pair]) for pair in _paired(culprits, roots)[1:])
+        sure = next((one for one in others if one is not None and one.kind == "restart_role"), None)
+        return sure or _look_first([entry for _, entry in machines])
     cause, row = roots[0].finding.cause, fault_class(roots[0].finding.fault_class)
     advised = row.advice and cause == row.causes[0]
     if "words_only" in row.traits:

@@ -104,14 +104,17 @@ def _slow_paths(decision: Correlation) -> tuple[SlowPath, ...]:
 
 
 def _of_role(entries: list[Culprit], topology: Topology) -> list[Culprit]:
-    """Add the role of each entry's ranks, where all of them have the same."""
-    named = ({topology.roles.get(rank) for rank in entry.ranks} if topology.roles else set() for entry in entries)
-    return [
-        msgspec.structs.replace(entry, role=next(iter(roles)))
-        if len(roles) == 1 and None not in roles and entry.role is None
-        else entry
-        for entry, roles in zip(entries, named, strict=True)
-    ]
+    """Add the role of each entry's ranks, where all of them have the same, and the instances that they are."""
+    if not topology.roles:
+        return entries
+    return [_in_role(entry, {topology.roles.get(rank) for rank in entry.ranks}, topology) for entry in entries]
+
+
+def _in_role(entry: Culprit, roles: set[str | None], topology: Topology) -> Culprit:
+    role = next(iter(roles)) if len(roles) == 1 and entry.role is None else entry.role
+    known = tuple(topology.instances[rank] for rank in entry.ranks if rank in topology.instances)
+    instances = entry.instances or (known if len(known) == len(entry.ranks) and role is not None else ())
+    return msgspec.structs.replace(entry, role=role, instances=instances)
 
 
 def _by_node(roots: list[Candidate], topology: Topology) -> list[Candidate]:

@@ -22,7 +22,7 @@ from analyzers.verdict.excuses import excused, unclaimed, without_echoes
 from analyzers.verdict.gate import EvictionGate
 from analyzers.verdict.gray_hardware import add_gray, without_gray
 from analyzers.verdict.pauses import Pauses
-from analyzers.verdict.roles import between_roles, of_roles, without_idle
+from analyzers.verdict.roles import between_roles, each_for_itself, of_roles, without_idle
 from analyzers.verdict.senders import with_senders
 from analyzers.verdict.witness import Witness
 
@@ -91,6 +91,7 @@ def decide(
         own = [claim for claim in claims if claim.role == role or (claim.role not in window.parts and not decided)]
         shape = topology.parts.get(role, topology)
         try:
+            own = each_for_itself(own, role, shape, knowledge)
             decided[role] = _weighed(own, part, shape, knowledge, rounds, alone=len(window.parts) < 2)
         except Exception as failure:  # noqa: BLE001 records that the weighing cannot read must not cost the verdict
             failing()

@@ -7,12 +7,15 @@ for weights, a trainer for experience. So what one role's waits or stacks sugges
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from analyzers.knowledge import Knowledge
+from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.fault_classes import has
+from analyzers.model.finding import Finding
 from analyzers.model.standings import WAITING
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import (
@@ -50,6 +53,19 @@ def without_idle(decision: Correlation, witness: Witness) -> None:
     why = "no rank of its role waits in communication: the role may wait for another"
     decision.rejected.extend(replace(suspect, why=why) for root in idle for suspect in root.suspects[:4])
     decision.roots = [root for root in decision.roots if root not in idle]
+
+
+def each_for_itself(claims: Iterable[Finding], role: str, topology: Topology, knowledge: Knowledge) -> list[Finding]:
+    """Return the claims on a role; where its instances work each by itself, none that ended is the victim of another's end."""
+    rules = role_rules(knowledge) if "role_rules" in knowledge.tables else RoleRules()
+    if not topology.instances or not rules.works_alone(role):
+        return list(claims)
+    return [
+        replace(one, victims=tuple(rank for rank in one.victims if rank not in topology.instances))
+        if one.symptom == "crash"
+        else one
+        for one in claims
+    ]
 
 
 def between_roles(decisions: Mapping[str, Correlation]) -> None:

@@ -206,6 +206,8 @@ def _decided(connection: Connection, verb: str, id: str, reason: str | None, *, 
     found, tag = connection.tagged(resource("remediations", id))
     effect = deciding(verb, found, _job_nodes(connection, found))
     Speech().note(f"{id}, {found['status']}, {_sure(found)} sure: {found['why']}")
+    if verb == "approve" and found.get("first"):
+        Speech().note(found["first"])
     for obstacle in obstacles(found) if verb == "approve" else ():
         Speech().note(f"it cannot act now: {obstacle}")
     body, path = {} if reason is None else {"reason": reason}, resource("remediations", id, verb)
@@ -253,6 +255,8 @@ def remediation_lines(found: Mapping[str, Any], job_nodes: int | None = None) ->
     yield f"{found['id']}: {found['status']}"
     yield f"  {report.deed(found, job_nodes)}."
     yield f"  why: {found['why']}"
+    if found.get("first"):
+        yield f"  {found['first']}"
     yield (
         f"  {found['incident']}, version {found['verdict_version']} of its verdict: "
         f"{found['symptom']}, {found['fault_class']}, {_sure(found)} sure"

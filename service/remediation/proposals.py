@@ -18,6 +18,7 @@ from analyzers.remediation.plan import Costs, Situation
 from analyzers.remediation.proposal import ProposalCase, propose
 from analyzers.remediation.types import CHECKS, Remediation
 from service.remediation import fleet_facts, job_history, node_records, role_facts
+from service.reports.next_steps import first_of_all
 from service.store import incidents
 from service.store.models import Incident, Placement, TimelineEntry
 from service.store.models import Verdict as VerdictRow
@@ -52,7 +53,7 @@ def build_proposal(
         acquitted=incidents.acquitted(session, incident.id),
     )  # fmt: skip
     proposed = propose(case, costs, weights, now)
-    plan = None if proposed.plan is None else _fit_columns(proposed.plan)
+    plan = None if proposed.plan is None else _fit_columns(replace(proposed.plan, first=first_of_all(verdict)))
     return replace(proposed, plan=plan, why=clean(proposed.why, LONGEST_WHY))
 
 
@@ -88,7 +89,7 @@ def ripe_incidents(session: Session, after: float, now: float, bounds: Ladder) -
 def _fit_columns(plan: Remediation) -> Remediation:
     return replace(
         plan, nodes=tuple(clean(node, 255) for node in plan.nodes), fault_class=clean(plan.fault_class, 64),
-        why=clean(plan.why, LONGEST_WHY),
+        why=clean(plan.why, LONGEST_WHY), first=clean(plan.first, LONGEST_WHY),
         alternatives=tuple(replace(one, why=clean(one.why, LONGEST_WHY)) for one in plan.alternatives),
     )  # fmt: skip
 

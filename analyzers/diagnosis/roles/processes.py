@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import takewhile
 
-from analyzers.model import processes
 from analyzers.model.frames import FrameRules, is_user_code, shown
+from analyzers.model.node_names import short
 from analyzers.model.role_instances import Instance, Seat
 from analyzers.model.role_silence import ASKED, ENDED, NOT_SEEN, Seen
 from analyzers.model.window import Window
@@ -20,13 +19,19 @@ GONE_SECONDS = 60.0  # agents read states every ten seconds
 LEAST_CPU = 0.01  # of one processor
 ROUNDS_SECONDS = 8.0  # between the first stack and the last: two rounds, of which each may take two
 _Process = tuple[str, int]  # node and pid
-short = lru_cache(16_384)(processes.short)
 
 
 def seen_processes(
-    window: Window, instances: Mapping[Seat, Instance], grown_share: float, rules: FrameRules
+    window: Window,
+    instances: Mapping[Seat, Instance],
+    ranks: Mapping[Seat, int],
+    grown_share: float,
+    rules: FrameRules,
 ) -> dict[Seat, Seen]:
-    """Return what process tables, the kernel and stacks show of each instance whose process is known."""
+    """Return what process tables, the kernel and stacks show of each instance whose process is known.
+
+    ``ranks``: of the instances.
+    """
     rows: dict[_Process, list[ProcessState]] = defaultdict(list)
     newest: dict[str, float] = {}
     for row in window.records_of(ProcessState):
@@ -38,7 +43,7 @@ def seen_processes(
         for one in window.records_of(KernelEvent)
         if one.event == "oom_kill" and one.node and one.pid
     }
-    owners = _owners(window, instances, rows)
+    owners = _owners(window, instances, ranks, rows)
     found = {
         seat: seen
         for seat, process in owners.items()
@@ -87,24 +92,29 @@ def own_code(dumps: Sequence[StackDump], rules: FrameRules) -> str:
 
 
 def _owners(
-    window: Window, instances: Mapping[Seat, Instance], rows: Mapping[_Process, Sequence[ProcessState]]
+    window: Window,
+    instances: Mapping[Seat, Instance],
+    ranks: Mapping[Seat, int],
+    rows: Mapping[_Process, Sequence[ProcessState]],
 ) -> dict[Seat, _Process]:
     """Map instances to their youngest process: one that was replaced has ended, and its instance has not.
 
-    Which processes are whose is known by what an instance says of itself, else by the placement of its role and number.
+    Which processes are whose is known by what an instance says of itself, else by the placement of its role and rank.
     """
+    seat_of = {(seat[0], rank): seat for seat, rank in ranks.items() if seat in instances}
     seats: dict[_Process, Seat] = {}
     began: dict[_Process, float] = {}
     for placement in window.records_of(Placement):
         for place, role, rank in places(placement):
-            if (role, str(rank)) in instances and place < min(len(placement.pids), len(placement.nodes)):
+            seat = seat_of.get((role, rank))
+            if seat is not None and place < min(len(placement.pids), len(placement.nodes)):
                 process = short(placement.nodes[place]), placement.pids[place]
-                seats[process] = (role, str(rank))
+                seats[process] = seat
                 began[process] = placement.started_ats[place] if place < len(placement.started_ats) else 0.0
     for process, its in rows.items():
         for row in its:
-            if row.parent_pid is None and (row.role or "", str(row.rank)) in instances:
-                seats.setdefault(process, (row.role or "", str(row.rank)))
+            if row.parent_pid is None and row.rank is not None and (seat := seat_of.get((row.role or "", row.rank))):
+                seats.setdefault(process, seat)
     for seat, one in sorted(instances.items()):
         if one.pid is not None and one.node is not None:
             seats[short(one.node), one.pid] = seat

@@ -34,7 +34,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     instances = fold(window.records_of(RoleState))
     NodeGpus(window.records_of(Device)).tell(instances)
     now = newest_at(instances)
-    seen = seen_processes(window, instances, rules.bounds.grown_share, window.once(FrameRules.of, knowledge))
+    frames = window.once(FrameRules.of, knowledge)
+    seen = seen_processes(window, instances, topology.seats, rules.bounds.grown_share, frames)
     # A window seldom holds enough of the past to show what is usual: without that, what is missing is all that is said.
     stalls = stalled(instances, now, rules, seen) or [*saying_nothing(Look(instances, now, rules, seen), known=False)]
     for stall in stalls[:MOST_STALLS]:
@@ -51,15 +52,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
 
 
 def rank_of(one: Instance, topology: Topology) -> int | None:
-    """Return an instance's rank: its own word, else its number where its role has that rank."""
-    if one.rank is not None:
-        return one.rank
-    if not one.instance.isdecimal() or len(one.instance) > 9:
-        return None
-    number = int(one.instance)
-    part = topology.parts.get(one.role)
-    known = number in part.ranks if part is not None else topology.roles.get(number) == one.role
-    return number if known else None
+    """Return an instance's rank: its own word, else that of the process that it is."""
+    return one.rank if one.rank is not None else topology.seats.get(one.seat)
 
 
 def _finding(stall: Stall, instances: Mapping[Seat, Instance], rules: RoleRules, topology: Topology) -> Finding:

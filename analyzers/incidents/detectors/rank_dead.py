@@ -13,7 +13,7 @@ from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.ending import STOPS, bad_ends
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
-from analyzers.incidents.job_views.role_stalls import is_given_up
+from analyzers.incidents.job_views.role_stalls import apart, instances_of, is_given_up
 from analyzers.model.incident import Symptom
 
 ASKED_SECONDS = 8.0  # after which a lone SIGTERM was not the first of many
@@ -25,32 +25,32 @@ MOST_NAMED = 64
 
 @detector("rank_dead")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
-    """Yield a crash for the ranks that died, until the job goes on without them."""
-    if not view.ended:
-        return
-    bad = _lost(view)
-    if not bad or _is_unseen(view, bad) or now < bad[0].at + _patience(bad):
-        return
-    first = bad[0]
-    yield Symptom(
-        kind="crash",
-        detector="rank_dead",
-        at=first.at,
-        text=f"the process of {view.name(first.rank)} on {first.node} ended {first.how()}{_others(bad)}",
-        ranks=tuple(end.rank for end in bad[:MOST_NAMED]),
-        nodes=(first.node,),
-    )
+    """Yield a crash for the ranks that died, until the job goes on without them; one for each that works by itself."""
+    for bad in _lost(view):
+        first = bad[0]
+        if _is_unseen(view, bad) or now < first.at + _patience(bad):
+            continue
+        yield Symptom(
+            kind="crash",
+            detector="rank_dead",
+            at=first.at,
+            text=f"the process of {view.name(first.rank)} on {first.node} ended {first.how()}{_others(bad)}",
+            ranks=tuple(end.rank for end in bad[:MOST_NAMED]),
+            nodes=(first.node,),
+        )
 
 
-def clear_at(view: JobView) -> float | None:
-    """Return from when on it is clear whether the ends of ranks are a symptom; None: no rank ended badly."""
-    bad = _lost(view) if view.ended else []
-    return bad[0].at + _patience(bad) if bad else None
+def clear_at(view: JobView, now: float) -> float | None:
+    """Return from when on it is clear whether further ends of ranks are a symptom; None: that is clear."""
+    return min((at for bad in _lost(view) if (at := bad[0].at + _patience(bad)) > now), default=None)
 
 
-def _lost(view: JobView) -> list[End]:
-    """Return the bad ends but those of instances that a role gave up before."""
-    return [end for end in bad_ends(view) if not is_given_up(view, end)]
+def _lost(view: JobView) -> list[list[End]]:
+    """Return the bad ends but those of instances that a role gave up before, those that may be of one fault together."""
+    bad = bad_ends(view) if view.ended else []
+    known = instances_of(view) if bad else {}
+    kept = [end for end in bad if not is_given_up(view, end, known)]
+    return apart(view, kept, [end.rank for end in kept])
 
 
 def _others(bad: list[End]) -> str:

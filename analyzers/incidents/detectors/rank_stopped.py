@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import SAME_SECONDS, STOPPED
+from analyzers.incidents.job_views.role_stalls import apart
 from analyzers.model.incident import Symptom
 
 HELD_SECONDS = 20.0
@@ -20,7 +21,7 @@ MOST_NAMED = 64
 
 @detector("rank_stopped")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
-    """Yield a hang for the ranks that all readings of twenty seconds found stopped or stuck."""
+    """Yield a hang for the ranks that all readings of twenty seconds found stopped or stuck; one each that works by itself."""
     del now
     processes = view.processes
     long = [one for one in processes.held.values() if one.seconds >= HELD_SECONDS - SAME_SECONDS]
@@ -31,16 +32,15 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     held = sorted(
         (one for one in long if one.state != STOPPED or one.node in alone), key=lambda one: (one.since, one.rank)
     )
-    if not held:
-        return
-    first = held[0]
-    others = f", and {len(held) - 1} more" if len(held) > 1 else ""
-    yield Symptom(
-        kind="hang",
-        detector="rank_stopped",
-        at=first.since,
-        text=f"the process of {view.name(first.rank)} on {first.node} {WORDS[first.state]} for {first.seconds:.0f} s{others} "
-        f"(bound {HELD_SECONDS:.0f} s)",
-        ranks=tuple(one.rank for one in held[:MOST_NAMED]),
-        nodes=tuple(sorted({one.node for one in held})[:MOST_NAMED]),
-    )
+    for group in apart(view, held, [one.rank for one in held]):
+        first = group[0]
+        others = f", and {len(group) - 1} more" if len(group) > 1 else ""
+        yield Symptom(
+            kind="hang",
+            detector="rank_stopped",
+            at=first.since,
+            text=f"the process of {view.name(first.rank)} on {first.node} {WORDS[first.state]} for {first.seconds:.0f} s"
+            f"{others} (bound {HELD_SECONDS:.0f} s)",
+            ranks=tuple(one.rank for one in group[:MOST_NAMED]),
+            nodes=tuple(sorted({one.node for one in group})[:MOST_NAMED]),
+        )

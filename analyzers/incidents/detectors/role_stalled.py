@@ -14,9 +14,9 @@ MOST_NAMED = 64
 
 @detector("role_stalled")
 def detect(view: JobView, now: float) -> Iterator[Symptom]:
-    """Yield a hang for the instance, or the role, that holds the job up; the readings' time counts, not the clock."""
+    """Yield a hang for each instance, or role, that holds the job up, the surest first, by the readings' time."""
     del now
-    for stall in stalls_of(view)[:1]:
+    for stall in stalls_of(view)[:MOST_NAMED]:
         seats = stall.seats or ((stall.role, stall.instance),)
         numbers = list(numbers_of(view, seats).values())[:MOST_NAMED]
         name = f"{stall.role} {stall.instance}".strip()

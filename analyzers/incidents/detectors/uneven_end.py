@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.role_stalls import works_alone
+from analyzers.incidents.job_views.role_stalls import instances_of, works_alone
 from analyzers.model.incident import Symptom
 
 ALONE_SECONDS = 60.0
@@ -37,9 +37,10 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 def _uneven(view: JobView) -> tuple[list[int], int]:
     """Return the ranks that have ended in roles that go on, and how many of those still run; a role may end as a whole."""
     gone, running = defaultdict[str, list[int]](list), Counter[str]()
+    known = instances_of(view) if view.ended else {}
     for number in view.ranks:
         role = view.numbering.of(number)[0] if view.numbering.several else ""
-        if view.is_placed(number) or works_alone(view, number):
+        if view.is_placed(number) or works_alone(view, number, known):
             continue  # workers without a number come and go, and so do rollouts
         if number in view.ended:
             gone[role].append(number)

@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN
-from analyzers.incidents.job_views.role_stalls import stalls_of
+from analyzers.incidents.job_views.role_stalls import rules_of, stalls_of
 from analyzers.incidents.job_views.witnesses import UNREAD_SECONDS
 from analyzers.model.incident import Incident, Symptom
 
@@ -147,7 +147,8 @@ def stops_again(view: JobView, incident: Incident, symptom: Symptom) -> bool:
     kinds = {incident.kind, symptom.kind}
     if not kinds <= STANDS_STILL or symptom.at <= max(last, incident.opened_at):
         return False
-    if symptom.detector == "role_stalled":  # of a role: the job may not have stopped even once
+    alone = bool(symptom.roles) and all(map(rules_of(view).works_alone, symptom.roles))
+    if alone or symptom.detector == "role_stalled":  # of a role: the job may not have stopped even once
         return False
     if any(one.since <= last + LOOK_SECONDS for one in view.processes.held.values()):
         return False

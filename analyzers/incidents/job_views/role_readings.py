@@ -38,10 +38,6 @@ class RoleReadings:
         """Return the nodes that the directory, or an agent of the job, names for these instances."""
         return {one.node for one in self.instances().values() if one.node}
 
-    def pid_of(self, seat: Seat) -> int | None:
-        """Return the process id that an instance states."""
-        return self._instances[seat].pid if seat in self._instances else None
-
     def instances(self) -> Mapping[Seat, Instance]:
         """Return the instances of which anything was reported lately."""
         return {seat: one for seat, one in self._instances.items() if one.seen_at > self.heard_at - FORGOTTEN_SECONDS}

@@ -7,13 +7,15 @@ silence says of a job of several roles only that it is not within the longest ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.processes import End
 from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import Instance, Seat, serving
 from analyzers.model.role_look import Stall
+from analyzers.model.role_ranks import Process, Statement, match_ranks
 from analyzers.model.role_silence import ASKED, Seen
 from analyzers.model.role_stalls import stalled
 from collectors.records import LogEvent, Record
@@ -26,7 +28,7 @@ SAID_SECONDS = (
 )
 BY_PLATFORM = frozenset({"terminated", "cancelled", "preempted"})
 TRAINS = frozenset({"trainer", "hybrid"})
-ALONE = frozenset({"rollout", "reward", "environment"})  # kinds of which each instance works by itself
+_T = TypeVar("_T")
 
 
 def rules_of(view: JobView) -> RoleRules:
@@ -71,24 +73,26 @@ def states_no_phase(view: JobView) -> bool:
     return view.numbering.several and not _trainers(view)
 
 
-def works_alone(view: JobView, number: int) -> bool:
-    """Whether a process is of a role whose instances come and go by themselves, or has left its directory in order."""
-    role, rank = view.numbering.of(number)
-    known = view.roles.instances().get((role, str(rank)))
-    return rules_of(view).kind(role) in ALONE or (known is not None and known.state == "left")
+def works_alone(view: JobView, number: int, known: Mapping[int, Instance]) -> bool:
+    """Whether a process is of a role whose instances come and go by themselves, or has left its directory in order.
+
+    ``known``: of ``instances_of``.
+    """
+    one = known.get(number)
+    return rules_of(view).works_alone(view.numbering.of(number)[0]) or (one is not None and one.state == "left")
 
 
-def is_given_up(view: JobView, end: End) -> bool:
+def is_given_up(view: JobView, end: End, known: Mapping[int, Instance]) -> bool:
     """Whether a process of a role whose instances work alone was given up: it left the directory, or was fenced, before its end.
 
     Who makes a role smaller says so there; what is fenced after its end was lost. Else its platform's line says so, where SIGTERM
-    has ended it, at about that time, and others of its role go on.
+    has ended it, at about that time, and others of its role go on. ``known``: of ``instances_of``.
     """
-    role, rank = view.numbering.of(end.rank)
-    if rules_of(view).kind(role) not in ALONE:
+    role = view.numbering.of(end.rank)[0]
+    if not rules_of(view).works_alone(role):
         return False
-    known = view.roles.instances().get((role, str(rank)))
-    if known is not None and known.state in {"left", "fenced"} and (known.state_at or end.at) < end.at:
+    one = known.get(end.rank)
+    if one is not None and one.state in {"left", "fenced"} and (one.state_at or end.at) < end.at:
         return True
     others = any(view.numbering.of(number)[0] == role and number not in view.ended for number in view.processes.by_rank)
     return end.killed_by in ASKED and others and any(_says(seen.event, end, seen.at) for seen in view.logged.entries)
@@ -101,24 +105,40 @@ def _says(event: Record, end: End, at: float) -> bool:
     return abs((event.at or at) - end.at) <= SAID_SECONDS
 
 
-def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:
-    """Map instances to the numbers by which the view keeps their processes; without those that no agent has seen.
+def apart(view: JobView, every: Iterable[_T], numbers: Iterable[int]) -> list[list[_T]]:
+    """Return in groups what is known of processes, in their order: each that works by itself alone, all others together.
 
-    An instance is the rank of its role that alone has the process id that it states: instance 1 of engines of two ranks each
-    is no rank 1. Else it is that of its name: within a container a process knows another id than its node.
+    ``numbers``: of the processes. In a job of one role all are together.
     """
-    by_pid: dict[tuple[str, int | None], int | None] = {}
-    for number, process in view.processes.by_rank.items():
-        key = view.numbering.of(number)[0], process.pid
-        by_pid[key] = None if key in by_pid or process.pid is None else number
-    found: dict[Seat, int] = {}
-    for role, instance in seats:
-        known = by_pid.get((role, view.roles.pid_of((role, instance))))
-        if known is None and instance.isdecimal():
-            known = view.numbering.known(role, int(instance))
-        if known is not None:
-            found[role, instance] = known
-    return found
+    found: dict[int | None, list[_T]] = {}
+    for one, number in zip(every, numbers, strict=True):
+        alone = view.numbering.several and rules_of(view).works_alone(view.numbering.of(number)[0])
+        found.setdefault(number if alone else None, []).append(one)
+    return list(found.values())
+
+
+def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:
+    """Map instances to the numbers by which the view keeps their processes; without those that no agent has seen."""
+    ranks = _ranks(view)
+    numbers = {seat: view.numbering.known(seat[0], ranks[seat]) for seat in seats if seat in ranks}
+    return {seat: number for seat, number in numbers.items() if number is not None}
+
+
+def _ranks(view: JobView) -> dict[Seat, int]:
+    said = {seat: Statement(one.rank, one.pid, one.node) for seat, one in view.roles.instances().items()}
+    if not said:
+        return {}
+    seen = (
+        Process(*view.numbering.of(number), process.node, process.pid)
+        for number, process in view.processes.by_rank.items()
+    )
+    return match_ranks(said, seen)
+
+
+def instances_of(view: JobView) -> dict[int, Instance]:
+    """Map the numbers of processes to the instances that they are."""
+    instances = view.roles.instances()
+    return {number: instances[seat] for seat, number in numbers_of(view, instances).items()}
 
 
 def _trainers(view: JobView) -> list[Instance]:

@@ -86,6 +86,18 @@ def test_a_remediation_is_shown(desk: Desk) -> None:
     assert desk.reported("remediations", "show", id)["id"] == id
 
 
+def test_who_stopped_it_is_asked_before_it_is_approved(desk: Desk) -> None:
+    """Where the proposal is shown, as JSON, and where it is approved."""
+    first = "First: who stopped the process? A person, a debugger or a scheduler may have."
+    id, other = desk.proposed(first=first), desk.proposed(node="gpu-0003")
+
+    assert f"\n  {first}\n" in desk.run("remediations", "show", id).stdout
+    assert desk.reported("remediations", "show", id)["first"] == first
+    assert first in desk.run("remediations", "approve", id, "--dry-run").stderr
+    assert first not in desk.run("remediations", "reject", id, "--reason", "ann did", "--dry-run").stderr
+    assert "First:" not in desk.run("remediations", "show", other).stdout
+
+
 def test_who_is_not_there_is_said(desk: Desk) -> None:
     """An id that nobody knows is refused, of a remediation and of a hold, and nobody is asked anything about it."""
     unknown = desk.run("remediations", "approve", "rem-ffffffffffff", "--yes")

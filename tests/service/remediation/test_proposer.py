@@ -6,10 +6,12 @@ import msgspec
 import pytest
 from sqlalchemy import update
 
+from analyzers.model.verdict import Root
 from analyzers.remediation import approval, policy
 from analyzers.remediation.messages import Approve, Cancel
 from analyzers.remediation.types import Policy, Rule
 from service.remediation import node_records
+from service.reports.next_steps import first_of_all
 from service.reports.remediations import loss
 from service.store import timeline
 from service.store.database import Database
@@ -33,6 +35,20 @@ def test_a_verdict_becomes_a_proposal_once(care: Care) -> None:
     assert care.only() == first
     assert care.counts.proposals == 1
     assert care.counts.failures == 0
+
+
+@pytest.mark.parametrize(("fault_class", "asks"), [("stopped", "who stopped"), ("process_killed", "who killed")])
+def test_who_approves_is_asked_who_stopped_or_killed_it_first(care: Care, fault_class: str, asks: str) -> None:
+    """In the words of the verdict's own page; a later version that shows another fault asks nothing."""
+    shown = msgspec.structs.replace(verdict(), roots=(Root(root="r1", cause="machine", fault_class=fault_class),))
+    care.publish(shown)
+    care.turn()
+    assert care.only().first == first_of_all(shown)
+    assert care.only().first.startswith(f"First: {asks} the process?")
+
+    care.publish(verdict())
+    care.turn()
+    assert (care.only().verdict_version, care.only().first) == (4, "")
 
 
 def test_on_machines_without_a_gpu_no_gpu_hours_are_stated(care: Care) -> None:
