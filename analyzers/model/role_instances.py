@@ -182,15 +182,21 @@ class Instance:
         if record.phase is not None:
             same = record.phase == self.phase
             since = record.phase_since if record.phase_since is not None else self.phase_since if same else at
-            if self.phase is not None and since is not None and self.phase_since is not None:
-                if not same or is_later(self.phase_since, since, self.spoke_at):
-                    self.stays.leave(self.phase, since - self.phase_since)
+            if since is not None:
+                self._leaves(since, same=same)
             self.phase, self.phase_since = record.phase, since
         if record.phase is not None or record.waiting_for is not None:
             same = record.waiting_for == self.waiting_for
             since = record.waiting_since if record.waiting_since is not None else self.waiting_since if same else at
             self.waiting_for, self.waiting_since = record.waiting_for, since if record.waiting_for else None
             self.spoke_at = at
+
+    def _leaves(self, since: float, *, same: bool) -> None:
+        """Note how long its phase was, where another has begun, or the same one anew."""
+        if self.phase is None or self.phase_since is None:
+            return
+        if not same or is_later(self.phase_since, since, self.spoke_at):
+            self.stays.leave(self.phase, since - self.phase_since)
 
     def _works(self, record: RoleState, at: float) -> None:
         had = min(self.requests_running or 0, record.requests_running or 0)

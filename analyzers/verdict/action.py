@@ -123,8 +123,10 @@ def _restart(pairs: list[tuple[Candidate, Culprit]]) -> Action | None:
     reported = more and "roles" in root.families - {root.finding.family}
     if not (reported or row.strongest == "restart_role") or not root.certain or "hardware" in root.families:
         return None
-    # Without one of either no evidence tells the ranks of the role apart.
-    alike = root.finding.cause == "unknown" and not root.narrowed and not entry.instances
+    one = len(entry.instances) == 1 and row.claimed_by == ("roles",)  # the roles' own readings name this instance
+    alike = root.finding.cause == "unknown" and not (
+        root.narrowed or one
+    )  # no evidence tells the ranks of the role apart
     if entry.probability < _ENOUGH_TO_RESTART or alike:
         return _look_first([entry]) if root.finding.cause in ("machine", "unknown") else None
     restarts = root.suspects[0].restarts

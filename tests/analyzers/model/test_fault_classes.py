@@ -14,7 +14,7 @@ import pytest
 from analyzers.knowledge import Knowledge, xids
 from analyzers.model.fault_class import ActionKind, FaultClass, Trait
 from analyzers.model.fault_classes import FAULT_CLASSES, fault_class, hardware_action, in_words
-from analyzers.model.finding import Cause, Finding, Suspect
+from analyzers.model.finding import Cause, Finding, Kind, Suspect
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from analyzers.verdict.build import compose
@@ -133,7 +133,9 @@ def strongest(row: FaultClass, cause: Cause) -> str:
     name = {"xid_*": "xid_54", "sxid_*": "sxid_12028", "ecc_dbe*": "ecc_dbe_remap"}.get(row.name)
     name = name or row.name.replace("*", "1_fatal_then_reboot" if row.name == "nvlink5_*" else "ecc")
     hardware = "hardware" in row.claimed_by
-    suspect = Suspect(kind="device" if hardware else "rank", strength=0.99, why="it", ranks=(0,))
+    instances = ("0",) if row.claimed_by == ("roles",) else ()
+    kind: Kind = "device" if hardware else "rank"
+    suspect = Suspect(kind=kind, strength=0.99, why="it", ranks=(0,), instances=instances)
     family = "hardware" if hardware else "waits"
     finding = Finding(
         analyzer=row.claimed_by[0], family=family, symptom="hang", cause=cause, fault_class=name, suspects=(suspect,)
