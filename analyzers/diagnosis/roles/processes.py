@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from analyzers.model.node_names import short
+from analyzers.model.processes import short
 from analyzers.model.role_instances import Instance, Seat
 from analyzers.model.role_silence import ASKED, ENDED, Seen
 from analyzers.model.window import Window
