@@ -17,6 +17,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.knowledge.role_rules import role_rules
 from analyzers.model.role_instances import Instance, Seat, fold
 from analyzers.model.role_look import Stall
+from analyzers.model.role_ranks import Statement, match_ranks, seen_in
 from analyzers.model.role_stalls import stalled
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
@@ -154,7 +155,9 @@ class Watch:
 
     def _look(self, after: float) -> None:
         recent = Window(tuple(one for batch in self._recent for one in batch))
-        seen = seen_processes(recent, self._instances, self._rules.bounds.grown_share)
+        said = {seat: Statement(one.rank, one.pid, one.node) for seat, one in self._instances.items()}
+        ranks = match_ranks(said, seen_in(recent.records))
+        seen = seen_processes(recent, self._instances, ranks, self._rules.bounds.grown_share)
         stalls = stalled(self._instances, BEGAN_AT + after, self._rules, seen)
         if not stalls:
             return
