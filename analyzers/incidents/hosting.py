@@ -34,7 +34,7 @@ from analyzers.incidents.rank_maps import (
     processes_of,
 )
 from analyzers.incidents.room import Room
-from analyzers.model.node_names import short
+from analyzers.model.processes import short
 from collectors.records import (
     CollectiveTimings,
     FlightRecorderDump,

@@ -18,7 +18,7 @@ from analyzers.incidents.standing_claim import claim_of, clock
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
-from analyzers.model.node_names import short
+from analyzers.model.processes import short
 from analyzers.model.role_ranks import match_ranks, seen_in, statements
 from analyzers.model.topology import infer
 from analyzers.model.verdict import TAKES_NODES, Action, Missing, Verdict

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.ending import STOPS, TYPED, TYPED_SECONDS, bad_ends
 from analyzers.model.incident import Incident, Symptom
-from analyzers.model.node_names import short
+from analyzers.model.processes import short
 
 SAME_START_SECONDS = 1.0  # in which the processes of a run start, and by which clocks differ
 READ_SECONDS = 60.0  # after the next attempt began: agents have read ends and logs by then

@@ -46,10 +46,11 @@ def unknown(view: JobView, incident: Incident, shown: Iterable[Symptom]) -> list
 def is_replaced(view: JobView, incident: Incident, now: float) -> bool:
     """Whether an instance of the incident runs anew since its newest judgement, which may be of another one then."""
     began = (
-        _began_at(view, unit)
+        _began_at(view, (role, rank))
         for symptom in incident.symptoms
-        if symptom.detector in OF_INSTANCES
-        for unit in _units(view, symptom)
+        if symptom.detector in OF_INSTANCES and view.numbering.several
+        for rank, role in zip_longest(symptom.ranks, symptom.roles)
+        if role
     )
     read = [at + REPLACED_SECONDS for at in began if at is not None and at > incident.onset_at]
     return bool(incident.published) and any(incident.judged_at < at <= now for at in read)
@@ -62,7 +63,7 @@ def _units(view: JobView, symptom: Symptom) -> frozenset[_Unit]:
 
 
 def _began_at(view: JobView, unit: _Unit) -> float | None:
-    """Return when the process of an instance that works by itself began, by the service's clock; None: it is not known."""
+    """Return when the process of a rank of a role began, by the service's clock; None: it is not known."""
     role, rank = unit
     number = None if rank is None else view.numbering.known(role, rank)
     process = None if number is None else view.processes.by_rank.get(number)

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from analyzers.model.node_names import short
 from analyzers.model.role_instances import Seat
 from collectors.records import Placement, ProcessState, Record, RoleState
 from collectors.records.identity import places
@@ -111,4 +110,6 @@ def _by_process(one: Statement, found: set[tuple[str, int]]) -> int | None:
 
 
 def _plain(node: str | None) -> str:
-    return short(node or "").lower()
+    """Return a node's name without its domain; an address stays whole."""
+    name = (node or "").lower()
+    return name if ":" in name or name.replace(".", "").isdecimal() else name.partition(".")[0]

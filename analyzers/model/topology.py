@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from analyzers.model.recorder import GroupName
-from analyzers.model.role_instances import Seat
-from analyzers.model.role_ranks import match_ranks, seen_in, statements
 from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump, Members, Placement, ProcessState, Record, RoleState
 from collectors.records.identity import places
@@ -67,7 +65,7 @@ class Topology:
     parts: Mapping[str, Topology] = field(default_factory=dict)  # role → its own, where roles share rank numbers
 
     @cached_property
-    def seats(self) -> dict[Seat, int]:
+    def seats(self) -> dict[tuple[str, str], int]:
         """Map role and instance to the rank within its role, of all roles."""
         parts = self.parts.items() if self.parts else (("", self),)
         return {
@@ -130,8 +128,11 @@ def infer(window: Window) -> Topology:
 
 
 def _instances(window: Window) -> dict[int, str]:
-    readings = window.records_of(RoleState)
-    found = match_ranks(statements(readings), seen_in(window.records)) if readings else {}
+    if not (readings := window.records_of(RoleState)):
+        return {}
+    from analyzers.model.role_ranks import match_ranks, seen_in, statements  # few jobs have a directory of roles
+
+    found = match_ranks(statements(readings), seen_in(window.records))
     return {rank: instance for (_, instance), rank in found.items()}
 
 

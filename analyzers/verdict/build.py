@@ -113,7 +113,8 @@ def _of_role(entries: list[Culprit], topology: Topology) -> list[Culprit]:
 def _in_role(entry: Culprit, roles: set[str | None], topology: Topology) -> Culprit:
     role = next(iter(roles)) if len(roles) == 1 and entry.role is None else entry.role
     known = tuple(topology.instances[rank] for rank in entry.ranks if rank in topology.instances)
-    instances = entry.instances or (known if len(known) == len(entry.ranks) and role is not None else ())
+    named = entry.role is None and role is not None and len(known) == len(entry.ranks)  # not by a rule of its role
+    instances = entry.instances or (known if named else ())
     return msgspec.structs.replace(entry, role=role, instances=instances)
 
 

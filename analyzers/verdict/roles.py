@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from analyzers.knowledge import Knowledge
-from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Finding
 from analyzers.model.standings import WAITING
@@ -57,8 +56,11 @@ def without_idle(decision: Correlation, witness: Witness) -> None:
 
 def each_for_itself(claims: Iterable[Finding], role: str, topology: Topology, knowledge: Knowledge) -> list[Finding]:
     """Return the claims on a role; where its instances work each by itself, none that ended is the victim of another's end."""
-    rules = role_rules(knowledge) if "role_rules" in knowledge.tables else RoleRules()
-    if not topology.instances or not rules.works_alone(role):
+    if not topology.instances or "role_rules" not in knowledge.tables:
+        return list(claims)
+    from analyzers.knowledge.role_rules import role_rules  # few jobs have a directory of roles
+
+    if not role_rules(knowledge).works_alone(role):
         return list(claims)
     return [
         replace(one, victims=tuple(rank for rank in one.victims if rank not in topology.instances))

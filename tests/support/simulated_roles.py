@@ -18,6 +18,7 @@ from analyzers.knowledge.role_rules import role_rules
 from analyzers.model.frames import FrameRules
 from analyzers.model.role_instances import Instance, Seat, fold
 from analyzers.model.role_look import Stall
+from analyzers.model.role_ranks import Statement, match_ranks, seen_in
 from analyzers.model.role_stalls import stalled
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
@@ -156,7 +157,9 @@ class Watch:
     def _look(self, after: float) -> None:
         recent = Window(tuple(one for batch in self._recent for one in batch))
         frames = recent.once(FrameRules.of, knowledge())
-        seen = seen_processes(recent, self._instances, self._rules.bounds.grown_share, frames)
+        said = {seat: Statement(one.rank, one.pid, one.node) for seat, one in self._instances.items()}
+        ranks = match_ranks(said, seen_in(recent.records))
+        seen = seen_processes(recent, self._instances, ranks, self._rules.bounds.grown_share, frames)
         stalls = stalled(self._instances, BEGAN_AT + after, self._rules, seen)
         if not stalls:
             return

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from analyzers.model.node_names import short
+from analyzers.model.processes import short
 from analyzers.model.window import Window
 from collectors.records import ProcessState, RasCommunicator, RasPeerDead, RasRank
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from analyzers.model.frames import FrameRules, is_user_code, shown
-from analyzers.model.node_names import short
+from analyzers.model.processes import short
 from analyzers.model.role_instances import Instance, Seat
 from analyzers.model.role_silence import ASKED, ENDED, NOT_SEEN, Seen
 from analyzers.model.window import Window

@@ -87,6 +87,21 @@ def test_a_killed_rollout_is_restarted_and_its_node_is_kept() -> None:
     assert verdict.action.kind == "restart_role"
 
 
+def test_a_killed_rollout_whose_process_nothing_ties_to_its_instance_is_restarted_all_the_same() -> None:
+    """Ranks have numbers of the job's, and containers hide process ids: its restart outweighs a doubt about the node."""
+    where = [
+        structs.replace(one, ranks=Members.of([number + 1]), roles=("rollout",))
+        for number, one in enumerate(placed()[:4])
+    ]
+    rows = [structs.replace(one, rank=4) for one in (process(3, "S", -200.0), process(3, "X", -90.0, signal=9))]
+    alive = structs.replace(process(2, "S", -10.0), rank=3)
+    dead = {**GENERATES, "still_from": 400.0, "silent_from": 400.0, "answers": False, "node": None}
+    verdict = judged([*scene({ROLLOUT_3: dead}), *where, *rows, alive])
+
+    assert {root.fault_class for root in verdict.roots} == {"process_killed", "role_lost"}
+    assert (verdict.action.kind, verdict.action.role, verdict.action.instance) == ("restart_role", "rollout", "3")
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_process_that_was_replaced_is_no_end_of_its_instance(first: bool) -> None:
     """Rollout 2 was killed and started again before rollout 3 stopped, in whatever order agents tell of its processes."""
