@@ -93,6 +93,12 @@ def _files() -> Iterator[FaultClass]:
         advice="nothing is done on the likeness of words: add the lines that the programs printed",
         traits=("alone", "words_only"),
     )  # fmt: skip
+    yield FaultClass(
+        "path_not_there", ("crash",), ("code",), "none", "every rank was given a path that is not there, or not for it",
+        advice="no machine is at fault: see the path that the job was given, and whether what holds it is mounted on its nodes; "
+        "it fails again until then",
+        traits=("everywhere",),
+    )  # fmt: skip
 
 
 def _crash() -> Iterator[FaultClass]:
@@ -290,12 +296,6 @@ def _programs() -> Iterator[FaultClass]:
         advice="no machine is at fault: see the name and the revision, or the folder on each node; a private one needs a login "
         "on every node (`hf auth login` or HF_TOKEN); it is refused again until then",
         traits=("own_failure", "raised_again"),
-    )  # fmt: skip
-    yield FaultClass(
-        "path_not_there", by, ("code",), "none", "every rank was given a path that is not there, or not for it",
-        advice="no machine is at fault: see the path that the job was given, and whether what holds it is mounted on its nodes; "
-        "it fails again until then",
-        traits=("everywhere",),
     )  # fmt: skip
     yield FaultClass(
         "program_error", by, ("code",), "none", "it raised an exception that its program's own fault raises",

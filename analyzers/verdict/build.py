@@ -15,12 +15,13 @@ from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Coverage, Culprit, Root, SlowPath, Verdict, instant
 from analyzers.model.window import Window
-from analyzers.verdict import backends, ended
+from analyzers.verdict import ended
 from analyzers.verdict.action import Held, choose_action, lost_a_peer_alone, nothing_held, with_places
 from analyzers.verdict.candidates import Candidate, Correlation
 from analyzers.verdict.correlate import MOST_NOT_EXCLUDED
 from analyzers.verdict.explain import (
     NumberedEvidence,
+    backends_seen,
     first_symptom_of,
     missing_from,
     rejected_by,
@@ -392,7 +393,7 @@ def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ())
         has_gpus=has_gpus(window, nodes),
         has_ended=ended.with_error(window) or bool(ended.reported(window)),
         all_ended=ended.of_all(window, topology),
-        backends=backends.seen(window),
+        backends=backends_seen(window),
         sources={kind: count for kind, count in sorted(kinds.items()) if count},
         other_attempts=tuple(str(number) for number in window.other_attempts),
         roles=dict(sorted(Counter(topology.roles[rank] for rank in seen & topology.roles.keys()).items())),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -17,13 +18,15 @@ from analyzers.model.verdict import Culprit, EvidenceItem, FirstSymptom, Missing
 from analyzers.model.window import Window
 from analyzers.verdict import ended
 from analyzers.verdict.candidates import Candidate, Correlation
-from collectors.records import KernelEvent, StackDump
+from collectors.records import KernelEvent, LogEvent, RasCommunicator, Ring, StackDump
 
 MOST_REJECTED = 8
 DECIDED = 0.8  # what is so probable is called very likely
 OF_PROCESSES = frozenset({"rank", "group", "stage", "node", "device"})  # kinds of suspects that ranks run on, or are
 MOST_ASSUMED = 4  # files
 MOST_CLAIMED = 64  # suspects and sentences of one finding
+_BACKEND = re.compile(r"(?i)([nr]ccl|gloo)")
+_BACKENDS = {"nccl": "nccl", "rccl": "nccl", "gloo": "gloo"}  # RCCL reads NCCL's variables
 
 
 class NumberedEvidence:
@@ -214,3 +217,23 @@ def claim_to_json(finding: Finding) -> dict[str, Any]:
         "evidence": [item.text for item in finding.evidence[:MOST_CLAIMED]],
         "missing": list(finding.missing[:MOST_CLAIMED]),
     }
+
+
+def backends_seen(window: Window) -> tuple[str, ...]:
+    """Return ``gloo`` and ``nccl``, sorted, as far as recorders, probes, stacks and lines of logs name them."""
+    texts = set(_texts(window))
+    return tuple(sorted({_BACKENDS[found.lower()] for text in texts for found in _BACKEND.findall(text)}))
+
+
+def _texts(window: Window) -> Iterator[str]:
+    for dump in window.dumps:
+        yield from (text.partition(":")[0] for text in dump.strings if text.startswith(("nccl:", "gloo:")))
+    yield from (ring.backend for ring in window.records_of(Ring))
+    yield from ("nccl" for _ in window.records_of(RasCommunicator)[:1])
+    for stacks in window.records_of(StackDump):
+        for thread in stacks.threads:
+            for frame in thread.frames:
+                yield frame.function
+                yield frame.file
+    for event in window.records_of(LogEvent):
+        yield event.message or event.text

@@ -13,6 +13,10 @@ _PROBED = "PYTHONPATH=DIR torchrun … -m faulthound_probe train.py"
 _BY_NCCL = "NCCL needs TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/tmp/fr_ from the job's start"
 _BY_GLOO = f"gloo, which no variable makes write a dump, needs the probe (`faulthound-agent probe --write DIR`, then `{_PROBED}`)"
 _OF_NCCL = "NCCL_DEBUG=INFO "
+_OF_WORKER_SERVER = (
+    "The flight-recorder dumps of the other ranks, by each one's worker server (PyTorch's debug server), where it runs",
+    "curl -s -X POST http://HOST:PORT/handler/fr_trace_json > fr_rankN.json",
+)
 
 ASK_AGAIN = ("Then ask again, old and new files together", "faulthound diagnose DIR")
 
@@ -158,6 +162,8 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     dumps, ranks = have.get("flight_recorder", 0), verdict.coverage.ranks_expected or 0
     if not dumps and (of_framework := _of_framework(verdict)) is not None:
         steps.append(of_framework)
+    elif no_nccl(verdict) and dumps and (dumps < ranks or verdict.coverage.ranks_at_least):
+        steps.append(_OF_WORKER_SERVER)  # gloo's dumps are had from there
     elif not no_nccl(verdict) and (not dumps or dumps < ranks or verdict.coverage.ranks_at_least):
         what = "The flight-recorder dumps of the other ranks, on every node" if dumps else "What each rank waits for"
         steps.append((f"{what}; {_recorder(verdict)}", "for p in /tmp/fr_*.pipe; do echo dump > $p; done"))

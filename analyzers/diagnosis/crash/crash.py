@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analyzers.diagnosis.crash import accounts, outside, paths, silence
+from analyzers.diagnosis.crash import accounts, missing_paths, outside, silence
 from analyzers.diagnosis.crash.device_reports import shows_device
 from analyzers.diagnosis.crash.exits import RAISED, exit_events, left_before, not_for_memory
 from analyzers.diagnosis.crash.failures import (
@@ -97,7 +97,7 @@ def _of_lines(window: Window, topology: Topology, knowledge: Knowledge, ordered:
     seen = {failure.rank for failure in failures if failure.rank is not None}
     scene = Scene(
         classified, failures, frozenset(topology.ranks) | seen, topology, table, not_for_memory(window), silence.heard(window),
-        newest_steps(window), paths.has_served(window, classified), shows_device(window, knowledge),
+        newest_steps(window), missing_paths.has_served(window, classified), shows_device(window, knowledge),
     )  # fmt: skip
     found = list(_platform(scene, window)) or list(_uneven(scene, window)) or list(_roots(scene))
     found = found or list(_engine(scene))
@@ -294,7 +294,7 @@ def _root(scene: Scene, group: Sequence[Failure], mine: Sequence[Failure]) -> Fi
     if "one_unnamed" in rows and not scene.shows_device and _is_unnamed(group, rows["one_unnamed"]):
         row = rows["one_unnamed"]
     if spread == "all" and "all_answered" in rows and not scene.has_served:
-        answered = paths.are_answered(group, rows["all_answered"], scene.topology.nodes.values())
+        answered = missing_paths.are_answered(group, rows["all_answered"], scene.topology.nodes.values())
         row = rows["all_answered"] if answered else row
     if kind == "crashed":
         row = rows.get(crash_row(group, spread), row)
