@@ -274,7 +274,8 @@ def kept_for_trainers(facts: RoleFacts) -> set[str]:
 def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]] | None:
     """Return the role that the verdict names and its instances; None where it names none, or several.
 
-    A role that the verdict's action names counts unregistered too: its scheduler finds it by its name.
+    A role that the verdict's action names counts unregistered too: its scheduler finds it by its name. A rank of another node
+    than an instance of its number is another process: a job may number its processes through all roles.
     """
     action = verdict.action
     if action.kind == "restart_role" and action.role:
@@ -289,7 +290,7 @@ def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]
         }
         nodes = {one.id for one in verdict.culprits if one.kind == "node"}
     known, asked = facts.of(role), action.kind == "restart_role"
-    exact = [one for one in known if one.instance in names]
+    exact = [one for one in known if one.instance in names and (not nodes or one.node is None or one.node in nodes)]
     there = exact or [one for one in known if one.node in nodes]
     if names and not exact and len(there) > 1:  # which of its node's instances that process was, its lease shows
         there = [one for one in there if one.state == "lost"]

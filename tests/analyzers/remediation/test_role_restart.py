@@ -160,6 +160,12 @@ def test_of_several_on_a_node_those_whose_leases_are_over_are_restarted(lost: tu
     assert tuple(chosen.restart.epochs if chosen.restart else ()) == lost
 
 
+def test_an_instance_with_the_number_of_a_rank_elsewhere_is_not_restarted() -> None:
+    """Where ranks count through the whole job, rank 3 is rollout 1 on r1: rollout 3 on r3 serves on."""
+    chosen = plan(judged("rollout", 3, "r1"))
+    assert tuple(chosen.restart.epochs if chosen.restart else ()) == ("1",)
+
+
 def test_culprits_of_two_roles_are_no_matter_of_one() -> None:
     """The whole job is restarted, as without a directory."""
     verdict = judged("rollout", 2, "r2")
