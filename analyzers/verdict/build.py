@@ -23,6 +23,7 @@ from analyzers.verdict.explain import (
     NumberedEvidence,
     backends_seen,
     first_symptom_of,
+    in_their_roles,
     missing_from,
     rejected_by,
     victims_of,
@@ -49,10 +50,12 @@ def compose(
     named = _without_faint([(f"r{number}", one) for number, one in enumerate(roots, 1) if _nameable(one, topology)])
     considered = [(f"r{number}", root) for number, root in enumerate(roots, 1)]
     culprits = tuple(
-        entry for label, root in named for entry in _of_role(_culprits(label, root, topology, evidence), topology)
+        entry for label, root in named for entry in in_their_roles(_culprits(label, root, topology, evidence), topology)
     )
     suspects = tuple(
-        entry for label, root in considered for entry in _of_role(_suspects(label, root, topology, evidence), topology)
+        entry
+        for label, root in considered
+        for entry in in_their_roles(_suspects(label, root, topology, evidence), topology)
     )
     lead = named[0][1] if named else None
     explained = any(excuse.cause != "unknown" for excuse in decision.excused) and not decision.roots
@@ -102,21 +105,6 @@ def _slow_paths(decision: Correlation) -> tuple[SlowPath, ...]:
         found[path.source, path.target] = max(path.times, found.get((path.source, path.target), 0.0))
     slowest = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:MOST_PATHS]
     return tuple(SlowPath(source=one, target=other, times=round(times, 2)) for (one, other), times in slowest)
-
-
-def _of_role(entries: list[Culprit], topology: Topology) -> list[Culprit]:
-    """Add the role of each entry's ranks, where all of them have the same, and the instances that they are."""
-    if not topology.roles:
-        return entries
-    return [_in_role(entry, {topology.roles.get(rank) for rank in entry.ranks}, topology) for entry in entries]
-
-
-def _in_role(entry: Culprit, roles: set[str | None], topology: Topology) -> Culprit:
-    role = next(iter(roles)) if len(roles) == 1 and entry.role is None else entry.role
-    known = tuple(topology.instances[rank] for rank in entry.ranks if rank in topology.instances)
-    named = entry.role is None and role is not None and len(known) == len(entry.ranks)  # not by a rule of its role
-    instances = entry.instances or (known if named else ())
-    return msgspec.structs.replace(entry, role=role, instances=instances)
 
 
 def _by_node(roots: list[Candidate], topology: Topology) -> list[Candidate]:

@@ -237,3 +237,18 @@ def _texts(window: Window) -> Iterator[str]:
                 yield frame.file
     for event in window.records_of(LogEvent):
         yield event.message or event.text
+
+
+def in_their_roles(entries: list[Culprit], topology: Topology) -> list[Culprit]:
+    """Add the role of each entry's ranks, where all of them have the same, and the instances that they are."""
+    if not topology.roles:
+        return entries
+    return [_in_role(entry, {topology.roles.get(rank) for rank in entry.ranks}, topology) for entry in entries]
+
+
+def _in_role(entry: Culprit, roles: set[str | None], topology: Topology) -> Culprit:
+    role = next(iter(roles)) if len(roles) == 1 and entry.role is None else entry.role
+    known = tuple(topology.instances[rank] for rank in entry.ranks if rank in topology.instances)
+    named = entry.role is None and role is not None and len(known) == len(entry.ranks)  # not by a rule of its role
+    instances = entry.instances or (known if named else ())
+    return msgspec.structs.replace(entry, role=role, instances=instances)

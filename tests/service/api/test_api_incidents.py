@@ -72,7 +72,9 @@ def test_a_list_shows_the_newest_verdict_in_short(client: Client) -> None:
     assert without["verdict"] is None
     assert judged["verdict"] == {
         "version": 2, "at": AT + 10, "symptom": "hang", "cause": "machine", "abstained": False, "action": "evict",
-        "culprits": [{"root": "", "kind": "node", "id": "gpu-0002", "ranks": [3], "role": None, "probability": 0.97}],
+        "culprits": [{
+            "root": "", "kind": "node", "id": "gpu-0002", "ranks": [3], "role": None, "names": [], "probability": 0.97,
+        }],
     }  # fmt: skip
     assert (judged["status"], judged["onset_at"], judged["nodes"]) == ("open", AT - 12, ["gpu-0001", "gpu-0002"])
 
