@@ -18,7 +18,6 @@ from collectors.formats.job_log.families import daemons
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.job_log import MAX_SEGMENTS
 from collectors.formats.job_log.late_steps import LateSteps
-from collectors.formats.job_log.tracebacks import HEADER
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
 from collectors.formats.markup import Margin, is_literal, unmarked
@@ -114,7 +113,6 @@ class _Reader:
         self.kernel_events = 0
         self.bare: list[tuple[int, KernelEvent]] = []  # of lines without a stamp: a job's texts may hold them
         self.at_line = 0
-        self.last = b""  # the newest line that is not blank of the chunks read
         self.broken = BrokenStep()
         self.example = ExampleText(input.head)
         head = input.head.decode(errors="replace")
@@ -133,10 +131,10 @@ class _Reader:
         number = 1
         for lines, after in pairwise(chain(chunks(self.input.stream), [[b""]])):
             yield from self.take_all(number, lines, after[0])
-            number, self.last = number + len(lines), next(filter(bytes.strip, reversed(lines)), self.last)
+            number += len(lines)
             if self.full:
                 break
-        self.job.last_number, self.job.last = number, shown(self.last)
+        self.job.last_number = number
         yield from self.end()
 
     def wants_next(self) -> bool:
@@ -176,8 +174,6 @@ class _Reader:
             ):
                 self.late.add(number + at, text, is_number=not mask & NO_NUMBER)
                 continue
-            if HEADER in text:
-                self.job.above = shown(lines[at - 1] if at else self.last)
             yield from self._take(number + at, text, mask, words, below)
             open_ = self.wants_next()
             if self.full:

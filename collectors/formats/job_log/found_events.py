@@ -7,7 +7,6 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
-from collectors.formats.job_log import said_handled
 from collectors.formats.job_log.attempts import ENDS, FATAL, OUTLIVED, STALLS
 from collectors.formats.job_log.requests import Requests, is_of_request
 from collectors.formats.job_log.shapes import identity
@@ -43,8 +42,6 @@ class FoundEvents:
         self._exits: list[LogEvent] = []  # what launchers report of single processes' ends
         self.failed = False  # whether something has ended a process so far
         self.full = False
-        self.announced: set[int] = set()  # headers of tracebacks of which their program says that it goes on
-        self.goodbye: tuple[str, int] | None = None  # the stream and the line on which a log's last word is a good end
         self.resumed = 0  # the newest line on which a process says that it resumes after a failure
 
     def __iter__(self) -> Iterator[LogEvent]:
@@ -136,17 +133,8 @@ class FoundEvents:
         if event.event == "traceback":
             own = [line for line in after if line.stream == name and line.is_stamped]
             many = len(own) >= STEPS_AFTER and (is_own or runs.lasts(since))
-            many = many or self._went_on_as_said(name, event, len(own))
             return many and not self._has_ended(event, since, own_rank)
         return (event.event in OUTLIVED or event.operation == "daemon") and len(after) >= STEPS_AFTER
-
-    def _went_on_as_said(self, name: str, event: LogEvent, steps: int) -> bool:
-        """Whether a program said above its traceback that it goes on, each time, and then took steps or came to a good end."""
-        since = self._seen[identity(name, event)]
-        if not {int(event.source), since} <= self.announced:
-            return False
-        ended_well = self.goodbye is not None and self.goodbye[0] == name and self.goodbye[1] > since
-        return steps >= said_handled.STEPS_SAID or ended_well
 
     def _is_of_request(self, name: str, event: LogEvent, requests: Requests, own_rank: int | None) -> bool:
         """Whether a server failed one request, and answered others after it; an end by a signal is another story."""

@@ -14,10 +14,10 @@ from itertools import chain
 import msgspec
 
 from collectors.formats import Input, reader
-from collectors.formats.job_log import attempts, found_events, log_marks, requests, rl_steps, said_handled
+from collectors.formats.job_log import attempts, found_events, log_marks, requests, rl_steps
 from collectors.formats.job_log.escaped import lines_of
 from collectors.formats.job_log.found_events import FoundEvents, without_mere_readiness
-from collectors.formats.job_log.job_lines import Line, numbers_of, peel
+from collectors.formats.job_log.job_lines import numbers_of, peel
 from collectors.formats.job_log.local_ranks import LocalRanks
 from collectors.formats.job_log.loss_column import LossColumn, has_number
 from collectors.formats.job_log.lost_losses import LostLosses
@@ -30,7 +30,6 @@ from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, S
 from collectors.formats.job_log.stragglers import Stragglers, names_stragglers
 from collectors.formats.job_log.streams import Streams
 from collectors.formats.job_log.traceback_events import alone, in_title, may_stand
-from collectors.formats.job_log.tracebacks import HEADER
 from collectors.formats.text_lines import lines
 from collectors.records import LogEvent, Record, Unread
 
@@ -72,7 +71,6 @@ def scan(input: Input, most_steps: int = MAX_STEPS_OF_SERIES) -> JobLog:
         if names_stragglers(whole):
             log.take_stragglers(batch)
         for number, text in batch:
-            log.above, log.last = log.last, text or log.last
             *before, last = text.split("\r")[-MAX_SEGMENTS:] if "\r" in text else (text,)
             for segment in before:
                 log.take(number, segment, words)
@@ -124,9 +122,6 @@ class JobLog:
         self.phases = rl_steps.Phases()
         self.stragglers = Stragglers()
         self.requests = requests.Requests()
-        self.above = self.last = (
-            ""  # set by who takes the lines: the one above a traceback's header, and the log's last
-        )
         self.announced = 0  # the newest line that says that the job goes on after a failure
 
     def take(self, number: int, text: str, words: tuple[str, ...] = log_marks.OF_STATEMENTS, before: str = "") -> None:
@@ -134,12 +129,12 @@ class JobLog:
         self.last_number = number
         trouble = bool(words) and _has(text, words)
         if "Timer " in text or "▶ " in text:
-            self.phases.take(self._peeled(number, text))
+            self.phases.take(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
         begins, reports = trouble or _has(text, log_marks.NO_NUMBER), may_report(text)
         lost = bool(self.lost) and ("loss" in text or "Loss" in text)
         if not begins and not reports and not self.open and not lost:
             return
-        line = self.streams.continued(self._peeled(number, text))
+        line = self.streams.continued(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
         step = (read_step(line, before) or read_block(line, self.step_blocks)) if reports else None
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
@@ -155,12 +150,7 @@ class JobLog:
         if words if line.stream in self.open else begins:
             for each in lines_of(line.text) if trouble else (line.text,):
                 own = line if each is line.text else replace(line, text=each)
-                if HEADER in each and said_handled.goes_on(self._peeled(number - 1, self.above), line):
-                    self.found.announced.add(number)
                 self.streams.take(own, words if trouble else ())
-
-    def _peeled(self, number: int, text: str) -> Line:
-        return peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by)
 
     def take_announcement(self, number: int, text: str, flush: Callable[[], None]) -> None:
         """Read a line that may say that the job goes on after what has failed. ``flush`` reads the steps that wait."""
@@ -169,14 +159,14 @@ class JobLog:
         self.announced = number
         if attempts.is_resumed(text):
             flush()
-            if self.runs.are_older_than(self._peeled(number, text)):
+            if self.runs.are_older_than(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by)):
                 self.found.resumed = number
 
     def take_stragglers(self, numbered: list[tuple[int, str]]) -> None:
         """Read the lines that report stragglers."""
         for number, text in numbered:
             if names_stragglers(text):
-                self.stragglers.take(self._peeled(number, text))
+                self.stragglers.take(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
 
     def take_answers(self, numbered: list[tuple[int, str]]) -> None:
         """Read the lines with which a server answers, begins or ends, once something may have failed in it."""
@@ -184,13 +174,11 @@ class JobLog:
             return
         for number, text in numbered:
             if requests.may_hold(text):
-                self.requests.take(self._peeled(number, text))
+                self.requests.take(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
 
     def events(self) -> list[LogEvent]:
         """Close what is open, give each stream its rank, and return the events by their lines."""
         self.streams.close()
-        if self.found.announced and said_handled.says_goodbye(last := self._peeled(self.last_number, self.last)):
-            self.found.goodbye = last.stream, last.number
         stayed = self.found.stayed(self.runs, self.requests, self.ranks.own_rank)
         every = [*stayed, *self.lost_losses.lasting(), *self._exception_alone()]
         resolved = with_ranks(every, is_torchrun=self.streams.is_torchrun)

@@ -62,33 +62,3 @@ def test_an_exception_after_which_its_process_goes_on_is_handled(text: str, coun
 def test_few_steps_that_may_be_another_rank_s_show_nothing(text: str, count: int) -> None:
     """In a log of which no line names a rank, the others print some steps before they wait for the one that failed."""
     assert tracebacks(text, rank=None) == count
-
-
-SAID = "2026-11-22 10:00:20,500 WARNING a bad row, skipping it and continuing\n"
-BYE = "2026-11-22 10:00:59,000 INFO finished, 20 steps, bye\n"
-
-
-@pytest.mark.parametrize("rank", [0, None])
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (steps(1, 20) + SAID + RAISED + steps(21, 22), 0),  # cut off two steps later
-        (steps(1, 20) + SAID + RAISED + steps(21, 22) + SAID + RAISED + steps(23, 24), 0),
-        (steps(1, 20) + SAID + RAISED + BYE, 0),
-        (steps(1, 20) + SAID + RAISED + steps(21, 21), 1),
-        (steps(1, 20) + SAID + RAISED, 1),
-        (steps(1, 20) + SAID + RAISED + steps(21, 22) + EXIT, 1),
-        (steps(1, 20) + SAID + RAISED + steps(21, 22) + RAISED, 1),  # the last was not announced
-        (steps(1, 20) + SAID + RAISED + steps(21, 22, stamp=False), 1),
-        (steps(1, 20) + SAID.replace("skipping it and", "giving up, not") + RAISED + steps(21, 22), 1),
-        (steps(1, 20) + SAID.replace("2026-11-22 10:00:20,500 WARNING ", "") + RAISED + steps(21, 22), 1),
-        (steps(1, 20) + RAISED + BYE, 1),  # not announced
-        (steps(1, 20) + SAID + RAISED + BYE.replace("bye", "1 error"), 1),
-        (steps(1, 20) + "[rank1]: " + SAID + RAISED + steps(21, 22), 1),  # another's words
-    ],
-)
-def test_what_a_logger_says_it_goes_on_after_needs_few_steps_or_a_good_end(
-    text: str, count: int, rank: int | None
-) -> None:
-    """The words stand right above the traceback, in its stream and with a stamp; then the program did as it said."""
-    assert tracebacks(text, rank) == count
