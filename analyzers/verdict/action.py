@@ -83,6 +83,8 @@ def choose_action(
         return sure or _look_first([entry for _, entry in machines])
     cause, row = roots[0].finding.cause, fault_class(roots[0].finding.fault_class)
     advised = row.advice and cause == row.causes[0]
+    if cause == "unknown" and "kernel_decides" in row.traits and "hardware" in roots[0].families:
+        return _look_first([entry for root, entry in _paired(culprits, roots) if root is roots[0]])
     if "words_only" in row.traits:
         return Action(kind="none", why=row.advice)
     kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from analyzers.diagnosis.hardware import applications, devices, hosts, ports
 from analyzers.diagnosis.hardware.occurrences import UTC, coalesce, instant_of, of_kind
-from analyzers.diagnosis.hardware.passed import GPU_EVENTS, OF_DISKS, outlived, without_passed
+from analyzers.diagnosis.hardware.passed import GPU_EVENTS, OF_DISKS, OF_MEMORY, outlived, without_passed
 from analyzers.diagnosis.hardware.places import Places, is_of_log
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
@@ -49,7 +49,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     yield from _claims([event for event in timely if id(event) not in apart], window, places, knowledge)
     yield from map(devices.of_another_hour, _claims(open_still, window, places, knowledge) if open_still else ())
     yield from devices.not_the_jobs(coalesce(of_kind(passed, *GPU_EVENTS)), places, knowledge, devices.OUTLIVED)
-    of_hosts = hosts.findings(list(of_kind(passed, *OF_DISKS)), places)
+    of_hosts = hosts.findings(list(of_kind(passed, *OF_DISKS, *OF_MEMORY)), places)
     yield from devices.rejecting((one for finding in of_hosts for one in finding.suspects), devices.OUTLIVED)
     if len(timely) < len(events):
         old = coalesce(of_kind((event for event in events if not _timely(event, last_sign_at)), *GPU_EVENTS))

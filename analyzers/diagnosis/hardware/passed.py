@@ -14,7 +14,8 @@ PASSING = frozenset({"soft_lockup", "rcu_stall", "hung_task", "oom_kill", "oom_i
 OF_A_PROCESS = frozenset({"oom_kill", "oom_invoked", "segfault"})
 OF_DISKS = frozenset({"io_error", "fs_error"})
 GPU_EVENTS = ("xid", "off_bus", "sxid")
-OF_DEVICES = OF_DISKS.union(GPU_EVENTS)  # what fails is met at once by who uses it
+OF_MEMORY = frozenset({"mce"})  # of the host: who reads what is lost dies of it
+OF_DEVICES = OF_DISKS.union(GPU_EVENTS, OF_MEMORY)  # what fails is met at once by who uses it
 PASSED_SECONDS = 300.0  # a kernel reports a stuck processor again every minute or less for as long as it is stuck
 OUTLIVED_SECONDS = 1_800.0  # of a job that failed in the end: a GPU may work on for a while after its first error
 AT_ONCE_SECONDS = 120.0  # of one whose GPU was lost, or whose program died of it: by less do the clocks of nodes differ
@@ -72,7 +73,7 @@ def outlived(
 
 
 def _ends_at_once(event: KernelEvent, knowledge: Knowledge) -> bool:
-    return event.event == "off_bus" or (
+    return event.event in ("off_bus", *OF_MEMORY) or (
         event.event == "xid" and event.code is not None and xids.xid(knowledge, event.code).now in AT_ONCE
     )
 
