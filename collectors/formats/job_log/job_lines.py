@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.formats.job_log import short_ranks, speakers
+from collectors.formats.job_log import speakers
 from collectors.formats.quotations import is_row
 from collectors.formats.text_lines import iso_seconds, utc_seconds
 
@@ -146,7 +146,6 @@ class Numbers(Enum):
     NONE = ""
     TASKS = "tasks"  # srun's label
     LINES = "lines"  # of a file, a list
-    RANKS = "ranks"  # a short label of a program's own: "[r2] "
 
 
 def peel(number: int, text: str, *, numbered: Numbers = Numbers.NONE, seen_at: float | None = None) -> Line:
@@ -162,11 +161,7 @@ def peel(number: int, text: str, *, numbered: Numbers = Numbers.NONE, seen_at: f
     if "\x1b" in rest:
         rest = _ANSI.sub("", rest)
     stream: list[str] = []
-    if numbered is Numbers.RANKS and (label := short_ranks.LABEL.match(rest)):
-        found["rank"] = short_ranks.rank_of(label)
-        stream.append(label[0].strip())
-        rest = rest[label.end() :]
-    elif numbered is not Numbers.NONE and (label := _SRUN.match(rest)):
+    if numbered is not Numbers.NONE and (label := _SRUN.match(rest)):
         rest = rest[label.end() :]
         if numbered is Numbers.TASKS:
             found["task"] = label[1]
@@ -268,7 +263,7 @@ def numbers_of(head: str) -> Numbers:
     shown = [line for line in lines if line.strip()]
     numbers = [int(label[1]) for line in shown if (label := _SRUN.match(line))]
     if not numbers or len(numbers) < SRUN_SHARE * len(shown):
-        return Numbers.RANKS if short_ranks.are_ranks(shown) else Numbers.NONE
+        return Numbers.NONE
     ascend = len(numbers) > 1 and all(before < after for before, after in pairwise(numbers))
     return Numbers.LINES if ascend and numbers != list(range(len(numbers))) else Numbers.TASKS
 
