@@ -34,7 +34,6 @@ from analyzers.incidents.rank_maps import (
     processes_of,
 )
 from analyzers.incidents.room import Room
-from analyzers.model.processes import short
 from collectors.records import (
     CollectiveTimings,
     FlightRecorderDump,
@@ -47,7 +46,7 @@ from collectors.records import (
     StackDump,
     Steps,
 )
-from collectors.records.identity import PLACED, places, size_of
+from collectors.records.identity import PLACED, places, plain, size_of
 
 HELD_SECONDS = 90.0  # placements come every minute, states of processes every ten seconds
 LONE_SECONDS = 900.0  # for which fewer than half as many nodes do not take the place of those that a job has lost
@@ -79,7 +78,7 @@ class Hosting:
 
     def declare(self, attempt: int, nodes: Iterable[str], at: float) -> None:
         """Take over the scheduler's word: the node of rank 0, of rank 1, and so on, in an attempt; no nodes take it back."""
-        self._declared = attempt, {rank: _plain(node) for rank, node in enumerate(nodes)}
+        self._declared = attempt, {rank: plain(node) for rank, node in enumerate(nodes)}
         self._expected = frozenset(self._declared[1].values())
         if self.attempt in self.maps:
             self._admit_contested(at)
@@ -87,7 +86,7 @@ class Hosting:
     def vouch(self, nodes: Iterable[str], at: float) -> None:
         """Take over the word of the job's directory of roles: processes of the job run on these nodes."""
         before = len(self._vouched)
-        self._vouched.update(islice(map(_plain, nodes), max(0, MOST_CLAIMANTS - before)))
+        self._vouched.update(islice(map(plain, nodes), max(0, MOST_CLAIMANTS - before)))
         if len(self._vouched) > before and self.attempt in self.maps:
             self._admit_contested(at)
 
@@ -143,7 +142,7 @@ class Hosting:
         """Drop the nodes that have shown no life since then, and the attempts that are not among these."""
         for node in [name for name, claim in self.claims.items() if claim.seen_at < before_at]:
             del self.claims[node]
-            self._named[_plain(node)].discard(node)
+            self._named[plain(node)].discard(node)
             self._contested.discard(node)
             self._unconfirmed.discard(node)
         self._named = defaultdict(set, {name: nodes for name, nodes in self._named.items() if nodes})
@@ -163,7 +162,7 @@ class Hosting:
         if not later and known is not None and at - known.seen_at <= HELD_SECONDS:
             return None  # a leftover of an earlier attempt; a job that was begun from the start counts from 0 again
         self.claims[node] = made = HostClaim(attempt, at, at, at)
-        self._named[_plain(node)].add(node)
+        self._named[plain(node)].add(node)
         self._contested.discard(node)
         self._unconfirmed.discard(node)
         return made
@@ -245,7 +244,7 @@ class Hosting:
         return bool(back) and 2 * len(back) >= hosts
 
     def _is_of_before(self, node: str) -> bool:
-        return node in self._before or _plain(node) in self._expected
+        return node in self._before or plain(node) in self._expected
 
     def _begin(self, attempt: Attempt, at: float) -> None:
         """Let an attempt run: the nodes of the one before come first, for a stranger may have claimed it earlier."""
@@ -313,7 +312,7 @@ class Hosting:
         """Whether a node belongs to a job whatever it runs of it: it hosted some, takes part from the start, or is named."""
         if node in ranks.on or node in self._before:
             return True
-        name = _plain(node)
+        name = plain(node)
         if name in self._vouched or name in self._expected:
             return not any(ranks.on.get(other) for other in self._named.get(name, ()) if other != node)
         known_at, known = self._known.get(self.attempt, (-inf, NO_NODES))
@@ -326,7 +325,7 @@ class Hosting:
         if size is not None and size <= seat[0] < PLACED:
             return False
         declared = self._declared_node(seat)
-        return declared in (None, _plain(node)) or not any(
+        return declared in (None, plain(node)) or not any(
             self._runs_as_declared(self.claims[other], declared, at) for other in self._named.get(declared or "", ())
         )
 
@@ -337,7 +336,7 @@ class Hosting:
     def _is_declared(self, node: str, seat: Seat, rivals: Iterable[str]) -> bool:
         """Whether a rank is declared to be with a node; of two that bear its name in two domains, with neither."""
         declared = self._declared_node(seat)
-        return declared == _plain(node) and all(_plain(rival) != declared for rival in rivals)
+        return declared == plain(node) and all(plain(rival) != declared for rival in rivals)
 
     def _declared_node(self, seat: Seat) -> str | None:
         """Return where a rank is declared to be; None: it is not, or its number is one of several roles, and the map has none."""
@@ -393,7 +392,3 @@ def _lives(record: Record) -> bool:
         gone = record.state in ENDED or record.exit_code is not None or record.signal is not None
         return record.parent_pid is None and not gone
     return not (isinstance(record, Ring) and record.ended)
-
-
-def _plain(node: str) -> str:
-    return short(node).lower()

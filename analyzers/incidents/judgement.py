@@ -18,7 +18,6 @@ from analyzers.incidents.standing_claim import claim_of, clock
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import ANALYZER_FAILED
 from analyzers.model.finding import Finding
-from analyzers.model.processes import short
 from analyzers.model.role_ranks import match_ranks, seen_in, statements
 from analyzers.model.topology import infer
 from analyzers.model.verdict import TAKES_NODES, Action, Missing, Verdict
@@ -27,7 +26,7 @@ from analyzers.verdict.build import VERSION
 from analyzers.verdict.explain import claim_to_json
 from analyzers.verdict.judge import decide, findings
 from collectors.records import DIRECTORY, Placement, Record, RoleState
-from collectors.records.identity import places
+from collectors.records.identity import places, plain
 
 MOST_NAMED = 8  # nodes in a sentence
 LOOKS_FOR_A_HANG = 2  # without a symptom of a standstill: ranks of a running job are in different places, too
@@ -220,7 +219,7 @@ def on_their_nodes(records: Sequence[Record]) -> list[Record]:
                 node = one.nodes[place] if place < len(one.nodes) else ""
                 by_seat.setdefault((role, rank), set()).add(node)
                 if place < len(one.pids):
-                    by_pid[_plain(node), one.pids[place]] = node
+                    by_pid[plain(node), one.pids[place]] = node
 
     readings = [one for one in records if isinstance(one, RoleState) and one.source == DIRECTORY]
     ranks = match_ranks(
@@ -229,7 +228,7 @@ def on_their_nodes(records: Sequence[Record]) -> list[Record]:
     )
 
     def node_of(one: RoleState) -> str | None:
-        own = by_pid.get((_plain(one.node or ""), one.pid or 0))
+        own = by_pid.get((plain(one.node), one.pid or 0))
         seat = by_seat.get((one.role or "", ranks.get((one.role or "", one.instance))))
         return own or (next(iter(seat)) if seat is not None and len(seat) == 1 else None)
 
@@ -248,7 +247,3 @@ def on_their_nodes(records: Sequence[Record]) -> list[Record]:
         return one.source == DIRECTORY or one.node is None or not hosts or one.node in hosts
 
     return [one for one in found if not isinstance(one, RoleState) or is_own(one)]
-
-
-def _plain(node: str) -> str:
-    return short(node).lower()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.ending import STOPS, TYPED, TYPED_SECONDS, bad_ends
 from analyzers.model.incident import Incident, Symptom
-from analyzers.model.processes import short
+from collectors.records.identity import plain
 
 SAME_START_SECONDS = 1.0  # in which the processes of a run start, and by which clocks differ
 READ_SECONDS = 60.0  # after the next attempt began: agents have read ends and logs by then
@@ -27,10 +27,10 @@ def going_on(view: JobView, attempts: Iterable[JobView], declared: Iterable[str]
 
     One goes on where a node of an earlier one takes part in it, or a declared one. Others may be inventions of a stranger.
     """
-    found, known = [view], {short(node).lower() for node in (*view.nodes, *declared)}
+    found, known = [view], {plain(node) for node in (*view.nodes, *declared)}
     later = (one for one in attempts if one.job == view.job and number_of(one) > number_of(view))
     for one in sorted(later, key=number_of):
-        nodes = {short(node).lower() for node in one.nodes}
+        nodes = {plain(node) for node in one.nodes}
         if not view.nodes or not known.isdisjoint(nodes):
             found.append(one)
             known |= nodes

@@ -6,11 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import FlightRecorderDump, LogEvent, Placement, ProcessState, RasCommunicator, StackDump
+from collectors.records.identity import short
 
 BLOCKED = frozenset({"D", "I"})  # uninterruptible; I adds nothing to the load, as a client of Lustre waits
 READ_AGAIN_SECONDS = 12.0  # within which an agent that goes on reads each process again
@@ -69,12 +69,6 @@ class Owners:
 
 def _frozen(sets: Mapping[int, set[int]]) -> dict[int, frozenset[int]]:
     return {key: frozenset(values) for key, values in sets.items()}
-
-
-@lru_cache(maxsize=1 << 14)
-def short(node: str) -> str:
-    """Return a node's name without its domain; an address stays whole."""
-    return node if re.fullmatch(r"[\d.]+|[0-9a-fA-F:]+", node) else node.split(".", 1)[0]
 
 
 def _known_pids(window: Window, topology: Topology) -> Iterator[tuple[int, int, str | None]]:

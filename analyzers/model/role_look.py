@@ -28,6 +28,11 @@ class Stall:
     seats: tuple[Seat, ...] = ()  # of a role: the instances it is about
     missing: str = ""  # what would show it: until then it opens an incident, and accuses none
 
+    @property
+    def whom(self) -> tuple[Seat, ...]:
+        """Return the instances that it is about."""
+        return self.seats or ((self.role, self.instance),)
+
 
 @dataclass
 class Look:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from analyzers.model.role_instances import Seat
 from collectors.records import Placement, ProcessState, Record, RoleState
-from collectors.records.identity import places
+from collectors.records.identity import places, plain
 
 MOST_DIGITS = 9
 
@@ -48,7 +48,7 @@ def match_ranks(said: Mapping[Seat, Statement], seen: Iterable[Process]) -> dict
     for process in seen:
         ranks[process.role].add(process.rank)
         if process.pid is not None:
-            pids[process.role, process.pid].add((_plain(process.node), process.rank))
+            pids[process.role, process.pid].add((plain(process.node), process.rank))
     found = {seat: one.rank for seat, one in said.items() if one.rank is not None}
     for seat, one in said.items():
         if (
@@ -105,11 +105,5 @@ def seen_in(records: Iterable[Record]) -> Iterable[Process]:
 
 
 def _by_process(one: Statement, found: set[tuple[str, int]]) -> int | None:
-    there = {rank for node, rank in found if node == _plain(one.node)} or {rank for _, rank in found}
+    there = {rank for node, rank in found if node == plain(one.node)} or {rank for _, rank in found}
     return there.pop() if len(there) == 1 else None
-
-
-def _plain(node: str | None) -> str:
-    """Return a node's name without its domain; an address stays whole."""
-    name = (node or "").lower()
-    return name if ":" in name or name.replace(".", "").isdecimal() else name.partition(".")[0]

@@ -37,10 +37,9 @@ def stalled(
     """
     look = _Search(instances, now, rules, seen or {})
     found = list(look.ended())
-    taken = {one for stall in found for one in (stall.seats or ((stall.role, stall.instance),))}
-    found += [stall for stall in look.still() if (stall.role, stall.instance) not in taken]
-    taken |= {one for stall in found for one in (stall.seats or ((stall.role, stall.instance),))}
-    found += [stall for stall in looping(look) if (stall.role, stall.instance) not in taken]
+    for others in (look.still(), looping(look)):
+        taken = {one for stall in found for one in stall.whom}
+        found += [stall for stall in others if (stall.role, stall.instance) not in taken]
     found = found or [*held_up(look), *look.slow()] or [*saying_nothing(look)] or [*look.circles(), *look.overdue()]
     behind = look.waits.behind
     counted = [replace(one, blocked=one.blocked or len(behind.get((one.role, one.instance), ()))) for one in found]

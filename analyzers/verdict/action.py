@@ -63,9 +63,10 @@ def choose_action(
         return Action(
             kind="none", why="nothing is at fault" if symptom == "healthy" else "nothing is named: nothing is done"
         )
-    if (restart := _restart(_paired(culprits, roots))) is not None:
+    pairs = _paired(culprits, roots)
+    if (restart := _restart(pairs)) is not None:
         return restart
-    machines = [(root, entry) for root, entry in _paired(culprits, roots) if root.finding.cause == "machine"]
+    machines = [(root, entry) for root, entry in pairs if root.finding.cause == "machine"]
     proven = [(root, entry) for root, entry in machines if _proven(root, entry) and not _event_of(root)]
     # The plan weighs the doubt about a dead process by itself, unless something else holds the machine back.
     weighed = [(root, entry) for root, entry in machines if (root, entry) in proven or root.finding.symptom == "crash"]
@@ -78,22 +79,20 @@ def choose_action(
     if machines and _event_of(machines[0][0]):
         return _hardware(machines, knowledge, of=len(culprits))
     if machines:
-        others = (_restart([pair]) for pair in _paired(culprits, roots)[1:])
+        others = (_restart([pair]) for pair in pairs[1:])
         sure = next((one for one in others if one is not None and one.kind == "restart_role"), None)
         return sure or _look_first([entry for _, entry in machines])
     cause, row = roots[0].finding.cause, fault_class(roots[0].finding.fault_class)
     advised = row.advice and cause == row.causes[0]
     if cause == "unknown" and "kernel_decides" in row.traits and "hardware" in roots[0].families:
-        return _look_first([entry for root, entry in _paired(culprits, roots) if root is roots[0]])
+        return _look_first([entry for root, entry in pairs if root is roots[0]])  # the kernel's word is of its machine
     if "words_only" in row.traits:
         return Action(kind="none", why=row.advice)
     kind, why = (row.strongest, row.advice) if advised else _BY_CAUSE.get(cause, ("none", ""))
     if cause == "storage" and culprits[0].kind == "node":
         kind, why = _OWN_DISK
     role, instance = culprits[0].seat if kind == "restart_role" else (None, None)
-    alike = (
-        entry for root, entry in _paired(culprits, roots) if root.finding.fault_class == roots[0].finding.fault_class
-    )
+    alike = (entry for root, entry in pairs if root.finding.fault_class == roots[0].finding.fault_class)
     ranks = tuple(sorted({rank for one in alike for rank in one.ranks})) if kind == "probe" else ()
     of_node = bool({"own_code", "device_decides"}.intersection(row.traits))
     placed = (topology.nodes[rank] for rank in ranks if of_node and rank in topology.nodes)

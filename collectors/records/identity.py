@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -42,6 +43,17 @@ def shown_rank(rank: int) -> str:
 def name_rank(rank: int, role: str | None = "") -> str:
     """Name one process: ``rank 3`` in a job of one role, ``rollout rank 3`` where there are several."""
     return f"{role} rank {shown_rank(rank)}" if role else f"rank {shown_rank(rank)}"
+
+
+@lru_cache(maxsize=1 << 14)
+def short(node: str) -> str:
+    """Return a node's name without its domain; an address stays whole."""
+    return node if re.fullmatch(r"[\d.]+|[0-9a-fA-F:]+", node) else node.split(".", 1)[0]
+
+
+def plain(node: str | None) -> str:
+    """Return a node's name as two senders may give it: without its domain, in lower case; empty: none is given."""
+    return short(node or "").lower()
 
 
 def names_of_placed(ranks: Iterable[int], role: str | None = "") -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -25,39 +25,43 @@ LATER_SECONDS = 54_000.0
 
 def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield a finding per faulty device, link or host that the kernel logs show; nothing for ordinary lines."""
-    events = events_of(window)
+    events: Sequence[KernelEvent] = events_of(window)
     if not events:
         return
     last_sign_at = _last_sign_at(window)
     places = Places(window, topology)
-    elsewhere = [event for event in events if places.is_elsewhere(event)]
-    if elsewhere:
-        events = tuple(event for event in events if not places.is_elsewhere(event))
-        claimed = [one for finding in _claims(elsewhere, window, places, knowledge) for one in finding.suspects]
-        yield from devices.rejecting(claimed, devices.OF_NO_NODE)
-    of_strangers = [event.event == "xid" and places.is_strangers(event) for event in events]
-    strangers = [event for event, strange in zip(events, of_strangers, strict=True) if strange]
+    elsewhere, events = _parted(events, places.is_elsewhere)
+    claimed = [one for finding in _claims(elsewhere, window, places, knowledge) for one in finding.suspects]
+    yield from devices.rejecting(claimed, devices.OF_NO_NODE)
+    strangers, events = _parted(events, lambda event: event.event == "xid" and places.is_strangers(event))
     yield from devices.not_the_jobs(coalesce(strangers), places, knowledge, devices.OF_A_STRANGER)
-    events = tuple(event for event, strange in zip(events, of_strangers, strict=True) if not strange)
-    unused = [event for event in events if event.event in ("xid", "off_bus") and places.is_unused(event)]
+    unused, events = _parted(events, lambda event: event.event in ("xid", "off_bus") and places.is_unused(event))
     yield from devices.not_the_jobs(coalesce(unused), places, knowledge, devices.OF_NO_RANK)
-    aside = {id(event) for event in unused}
-    events = tuple(event for event in events if id(event) not in aside)
-    timely = [event for event in events if _timely(event, last_sign_at)]
+    timely, old = _parted(events, lambda event: _timely(event, last_sign_at))
     passed, open_still = outlived(timely, window, places, knowledge)
     apart = {id(event) for event in (*passed, *open_still)}
     yield from _claims([event for event in timely if id(event) not in apart], window, places, knowledge)
-    yield from map(devices.of_another_hour, _claims(open_still, window, places, knowledge) if open_still else ())
+    yield from map(devices.of_another_hour, _claims(open_still, window, places, knowledge))
     yield from devices.not_the_jobs(coalesce(of_kind(passed, *GPU_EVENTS)), places, knowledge, devices.OUTLIVED)
     of_hosts = hosts.findings(list(of_kind(passed, *OF_DISKS, *OF_MEMORY)), places)
     yield from devices.rejecting((one for finding in of_hosts for one in finding.suspects), devices.OUTLIVED)
-    if len(timely) < len(events):
-        old = coalesce(of_kind((event for event in events if not _timely(event, last_sign_at)), *GPU_EVENTS))
-        yield from devices.not_the_jobs(old, places, knowledge, devices.OUT_OF_TIME)
+    yield from devices.not_the_jobs(coalesce(of_kind(old, *GPU_EVENTS)), places, knowledge, devices.OUT_OF_TIME)
+
+
+def _parted(
+    events: Iterable[KernelEvent], holds: Callable[[KernelEvent], bool]
+) -> tuple[list[KernelEvent], list[KernelEvent]]:
+    """Return the events of which something holds, and the others."""
+    parts: tuple[list[KernelEvent], list[KernelEvent]] = ([], [])
+    for event in events:
+        parts[not holds(event)].append(event)
+    return parts
 
 
 def _claims(timely: list[KernelEvent], window: Window, places: Places, knowledge: Knowledge) -> Iterator[Finding]:
     """Yield what these events say of devices, ports and hosts."""
+    if not timely:
+        return
     occurrences = coalesce(of_kind(timely, *GPU_EVENTS))
     missing = _missing(timely)
     faulty = list(devices.findings(occurrences, places, knowledge, missing))

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from analyzers.diagnosis.ras.reporters import Reporters
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Evidence, Finding, Suspect
-from analyzers.model.processes import Owners, short
+from analyzers.model.processes import Owners
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import RasCommunicator, RasPeerDead, RasRank
+from collectors.records.identity import short
 
 DEAD = 0.9
 UNRESPONSIVE = 0.75

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from analyzers.model.processes import short
 from analyzers.model.window import Window
 from collectors.records import ProcessState, RasCommunicator, RasPeerDead, RasRank
+from collectors.records.identity import short
 
 ENDED = frozenset("XZ")
 HEARD_SECONDS = 15.0

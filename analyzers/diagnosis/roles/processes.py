@@ -8,12 +8,11 @@ from dataclasses import replace
 from itertools import takewhile
 
 from analyzers.model.frames import FrameRules, is_user_code, shown
-from analyzers.model.processes import short
 from analyzers.model.role_instances import Instance, Seat
 from analyzers.model.role_silence import ASKED, ENDED, NOT_SEEN, Seen
 from analyzers.model.window import Window
 from collectors.records import KernelEvent, Placement, ProcessState, StackDump
-from collectors.records.identity import places
+from collectors.records.identity import places, short
 
 GONE_SECONDS = 60.0  # agents read states every ten seconds
 LEAST_CPU = 0.01  # of one processor

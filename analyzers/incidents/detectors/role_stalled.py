@@ -17,8 +17,7 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     """Yield a hang for each instance, or role, that holds the job up, the surest first, by the readings' time."""
     del now
     for stall in stalls_of(view)[:MOST_NAMED]:
-        seats = stall.seats or ((stall.role, stall.instance),)
-        numbers = list(numbers_of(view, seats).values())[:MOST_NAMED]
+        numbers = list(numbers_of(view, stall.whom).values())[:MOST_NAMED]
         name = f"{stall.role} {stall.instance}".strip()
         waits = f"; {stall.blocked} instances wait for it" if stall.blocked else ""
         yield Symptom(

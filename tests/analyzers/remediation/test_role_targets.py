@@ -1,0 +1,31 @@
+"""Which instances of a role a verdict is about: by their own names, by their machine, and never by another process's number."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.analyzers.remediation.test_role_restart import FACTS, instance, judged, plan
+
+
+def test_instances_are_known_by_their_own_names_too() -> None:
+    """Not each is called by a number: of three rollouts, the two that the verdict names are restarted."""
+    more = tuple(instance("rollout", name, "r9") for name in ("blue", "green", "red"))
+    verdict = judged("rollout", 7, "r9")
+    named = replace(verdict.culprits[0], instances=("blue", "red"), kind="rank", id="7")
+    chosen = plan(replace(verdict, culprits=(named,)), replace(FACTS, instances=(*FACTS.instances, *more)))
+    assert chosen.restart and (chosen.restart.instance, chosen.restart.epochs) == (None, {"blue": 5, "red": 5})  # noqa: PT018
+
+
+@pytest.mark.parametrize("lost", [(), ("red",), ("blue", "red")])
+def test_of_several_on_a_node_those_whose_leases_are_over_are_restarted(lost: tuple[str, ...]) -> None:
+    """The process's number is its place on the node and no instance's name: none that serves is ended for it."""
+    more = (instance("rollout", one, "r9", state="lost" if one in lost else "serving") for one in ("blue", "red"))
+    chosen = plan(judged("rollout", 1 << 21, "r9"), replace(FACTS, instances=(*FACTS.instances, *more)))
+    assert tuple(chosen.restart.epochs if chosen.restart else ()) == lost
+
+
+def test_an_instance_with_the_number_of_a_rank_elsewhere_is_not_restarted() -> None:
+    """Where ranks count through the whole job, rank 3 is rollout 1 on r1: rollout 3 on r3 serves on."""
+    chosen = plan(judged("rollout", 3, "r1"))
+    assert tuple(chosen.restart.epochs if chosen.restart else ()) == ("1",)
