@@ -58,11 +58,13 @@ def test_a_request_that_comes_early_waits(url: str) -> None:
     """A client that sends its next request before it has the answer gets both, and the connection stays."""
     with half_open(url, 1, UNKNOWN * 2) as (one,):
         one.settimeout(60)
-        read = b""
-        while read.count(b"HTTP/1.1 404") < 2:
-            read += one.recv(1 << 16)
-        one.sendall(UNKNOWN)
-        assert one.recv(1 << 16).startswith(b"HTTP/1.1 404")
+        read = b""  # a head and its body may come apart
+        for answers in (2, 3):
+            while read.count(b"HTTP/1.1 404") < answers:
+                more = one.recv(1 << 16)
+                assert more, "the connection was closed"
+                read += more
+            one.sendall(UNKNOWN)
 
 
 @pytest.mark.system
