@@ -337,7 +337,7 @@ def _whose(record: Record) -> object:
             return record.event
         case RoleState():
             span = int((record.at or 0.0) // ROLE_SPAN_SECONDS) % ROLE_SPANS
-            return (record.job, record.attempt, record.role, record.instance, record.source, span)
+            return (record.job, record.attempt, record.role, record.instance, record.source, span, record.state)
     return None
 
 

@@ -51,7 +51,7 @@ def note_standstill(state: EngineState, incident: Incident, until: float | None 
 
 
 def seen_before(state: EngineState, incident: Incident) -> dict[str, int]:
-    """Return in how many earlier standstills of an incident's job each node showed up, in all attempts that are known."""
+    """Return in how many earlier stalls of an incident's job each node showed up, in all attempts that are known."""
     if incident.kind == "crash":  # it did not stand still
         return {}
     views = [view for (job, _attempt), view in state.jobs.items() if job == incident.job]
@@ -71,6 +71,6 @@ def with_count(verdict: Verdict, cut: Cut) -> Verdict:
 
 
 def _counted(one: Culprit, earlier: int, number: int) -> tuple[Culprit, EvidenceItem]:
-    id, before = f"e{number}", f"{earlier} earlier standstill{'s' if earlier > 1 else ''} of this job"
+    id, before = f"e{number}", f"{earlier} earlier stall{'s' if earlier > 1 else ''} of this job"
     item = EvidenceItem(id=id, text=f"{one.id} showed up in {before}", source="incidents", analyzer="recurrence")
     return replace(one, why=f"{one.why}; its node showed up in {before}", evidence=(*one.evidence, id)), item

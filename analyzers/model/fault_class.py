@@ -40,6 +40,7 @@ Trait = Literal[
     "of_disk",  # what failed is a disk of the node: a test of its GPUs shows nothing of it
     "was_ended",  # another ended it, and nothing shows who: it is no doer
     "unanswered",  # its node did not answer: whether it does now comes before any test on it
+    "of_process",  # another process in its place has none of it: an instance of a role is restarted, and keeps its machine
     "everywhere",  # every rank failed alike: the code of this version is broken
 ]
 

@@ -62,7 +62,7 @@ def _hang() -> Iterator[FaultClass]:
 def _processes_and_stacks() -> Iterator[FaultClass]:
     yield FaultClass(
         "stopped", ("process",), ("machine",), "evict", "its process is stopped",
-        proof="its process is stopped", traits=("own_state",),
+        proof="its process is stopped", traits=("own_state", "of_process"),
     )  # fmt: skip
     advice = "continue the job, or ask who has suspended it"
     yield FaultClass("all_stopped", ("process",), ("platform",), "none", "all its processes are stopped", advice=advice)

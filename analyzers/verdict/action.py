@@ -16,6 +16,7 @@ from analyzers.verdict.candidates import Candidate
 
 _ENOUGH = 0.85
 _ENOUGH_TO_RESTART = 0.75
+_NO_MEND = frozenset({"raised_again", "everywhere", "asked", "from_outside"})  # a new process would end as well, or is not wanted
 _MORE_THAN_A_ROLE = frozenset({"probe", "reattempt", "evict"})
 """What a failure asks for where no role is known. Of an instance of a role, the restart of that comes first."""
 LOST_A_PEER = "echoes_only"
@@ -116,15 +117,17 @@ def lost_a_peer_alone(findings: Sequence[Finding]) -> bool:
 
 
 def _restart(pairs: list[tuple[Candidate, Culprit]]) -> Action | None:
-    """Restart what the roles' own reports name, and no machine; a second kind of evidence on the machine comes first."""
+    """Restart what the roles' own reports name, or an instance's stopped process; hardware of its machine comes first."""
     root, entry = pairs[0]
     row = fault_class(root.finding.fault_class)
     own = "own_failure" in row.traits and "was_ended" not in row.traits  # also of its code, or for want of memory
-    more = row.strongest in _MORE_THAN_A_ROLE or own
-    reported = more and "roles" in root.families - {root.finding.family}
+    ended = root.finding.symptom == "crash" and not _NO_MEND.intersection(row.traits)
+    more = row.strongest in _MORE_THAN_A_ROLE or own or ended
+    of_process = "of_process" in row.traits and bool(entry.instances)
+    reported = more and ("roles" in root.families - {root.finding.family} or of_process)
     if not (reported or row.strongest == "restart_role") or not root.certain or "hardware" in root.families:
         return None
-    one = len(entry.instances) == 1 and row.claimed_by == ("roles",)  # the roles' own readings name this instance
+    one = len(entry.instances) == 1 and "roles" in root.families | set(row.claimed_by)  # the roles' own readings name it
     alike = root.finding.cause == "unknown" and not (
         root.narrowed or one
     )  # no evidence tells the ranks of the role apart

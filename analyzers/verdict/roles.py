@@ -55,19 +55,23 @@ def without_idle(decision: Correlation, witness: Witness) -> None:
 
 
 def each_for_itself(claims: Iterable[Finding], role: str, topology: Topology, knowledge: Knowledge) -> list[Finding]:
-    """Return the claims on a role; where its instances work each by itself, none that ended is the victim of another's end."""
-    if not topology.instances or "role_rules" not in knowledge.tables:
-        return list(claims)
+    """Return the claims on a role; where its instances work each by itself, none is the victim of another one's end.
+
+    What an instance waits for then is no question of the end that another one met.
+    """
+    claims = list(claims)
+    if not topology.instances or "role_rules" not in knowledge.tables or all(one.symptom != "crash" for one in claims):
+        return claims
     from analyzers.knowledge.role_rules import role_rules  # few jobs have a directory of roles
 
     if not role_rules(knowledge).works_alone(role):
-        return list(claims)
-    return [
-        replace(one, victims=tuple(rank for rank in one.victims if rank not in topology.instances))
-        if one.symptom == "crash"
-        else one
-        for one in claims
-    ]
+        return claims
+    return [_for_itself(one, topology) for one in claims]
+
+
+def _for_itself(claim: Finding, topology: Topology) -> Finding:
+    victims = tuple(rank for rank in claim.victims if rank not in topology.instances)
+    return replace(claim, victims=victims, missing=claim.missing if claim.symptom == "crash" else ())
 
 
 def between_roles(decisions: Mapping[str, Correlation]) -> None:

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class RoleReadingLog:
-    """The readings that wait, the newest of each instance, and the thread that sends them."""
+    """The readings that wait, the newest of each instance and epoch, and the thread that sends them."""
 
     def __init__(self, appender: Appender, directories: RoleDirectories) -> None:
         self._appender, self._directories = appender, directories
@@ -42,7 +42,7 @@ class RoleReadingLog:
         self._hardware: dict[str, Mapping[str, str]] = {}  # job → node → what its owner has declared of it
         self._looked_at = now()
         self._lock, self._closing = threading.Lock(), threading.Event()
-        self._waiting: dict[str, dict[str, RoleState]] = defaultdict(dict)  # job → slot → reading
+        self._waiting: dict[str, dict[str, RoleState]] = defaultdict(dict)  # job → slot and epoch → reading
         self._thread = threading.Thread(target=self._run, name="role readings", daemon=True)
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class RoleReadingLog:
             of_job = self._waiting[job]
             if len(of_job) < MOST_WAITING:
                 hardware = self._hardware.get(job, {}).get(slot.node or "")
-                of_job[key(slot.role, slot.instance)] = reading(job, slot, now(), hardware)
+                of_job[_held(slot)] = reading(job, slot, now(), hardware)
 
     def note_missing(self) -> None:
         """Take the instances that have not renewed, of jobs of which others have. Another service may have heard them."""
@@ -76,14 +76,14 @@ class RoleReadingLog:
             directory = self._directories.read(job)
             slots = directory.slots if directory is not None else {}
             newest = max((slot.attempt for slot in slots.values()), default=0)  # what an earlier one left is over
-            for name, slot in slots.items():
+            for slot in slots.values():
                 # While no service listened none could renew.
                 renewed_at = max(slot.renewed_at, self._directories.listening_since)
                 missed = slot.lease_seconds / 3 + LATE_SECONDS
                 lost = max(LOST_SECONDS, 3 * slot.lease_seconds)
                 if slot.state == "serving" and slot.attempt == newest and missed <= at - renewed_at <= lost:
                     with self._lock:
-                        self._waiting[job].setdefault(name, _missing(job, slot, renewed_at, at))
+                        self._waiting[job].setdefault(_held(slot), _missing(job, slot, renewed_at, at))
 
     def flush(self) -> None:
         """Send what waits, a batch a job; what the log has no room for waits on."""
@@ -124,6 +124,11 @@ def reading(job: str, slot: Slot, at: float, hardware: str | None = None) -> Rol
         last_step_at=does.last_step_at, worked_seconds=does.worked_seconds, renewed_at=slot.renewed_at,
         lease_seconds=slot.lease_seconds, state=slot.state, hardware=hardware,
     )  # fmt: skip
+
+
+def _held(slot: Slot) -> str:
+    """Return the key of a slot under its epoch: that the former one was fenced is not lost when the next one registers."""
+    return f"{key(slot.role, slot.instance)}\x1f{slot.epoch}"
 
 
 def _missing(job: str, slot: Slot, renewed_at: float, at: float) -> RoleState:

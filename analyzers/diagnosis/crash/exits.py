@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from analyzers.model.processes import READ_AGAIN_SECONDS
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import LogEvent, ProcessState
+from collectors.records import LogEvent, ProcessState, RoleState
 
 KILL, TERMINATE = 9, 15
 LIMITS = frozenset({10, 12, 14, 24})  # SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU: a limit, where all ranks get the same
@@ -51,12 +51,9 @@ def exit_events(window: Window, topology: Topology) -> list[LogEvent]:
     rows = _of_ranks(window)
     runs = _running_last(rows)
     newest: dict[int | None, _Exit] = {}
-    for row in rows:
-        if (
-            row.state in {"X", "Z"}
-            and (row.exit_code or row.signal)
-            and runs[row.role, row.rank] == (row.node, row.pid)
-        ):
+    ended = [row for row in rows if row.state in {"X", "Z"} and (row.exit_code or row.signal)]
+    for row in _not_replaced(ended, window):
+        if runs[row.role, row.rank] == (row.node, row.pid):
             newest[row.rank] = _Exit(row, row.at or 0.0)
     exits = sorted(newest.values(), key=lambda one: (one.at, one.row.rank))
     if not exits or _ended_together(exits, topology, _left_well(rows, exits[0].at)):
@@ -88,6 +85,17 @@ def left_before(window: Window) -> dict[int, ProcessState]:
     bad = min((row.at or 0.0 for row in ends if row.exit_code or row.signal), default=0.0)
     well = (row for row in ends if row.exit_code == 0 and not row.signal)
     return {row.rank: row for row in well if row.rank is not None and (row.at or 0.0) <= bad - AFTER_SECONDS}
+
+
+def _not_replaced(ends: list[ProcessState], window: Window) -> list[ProcessState]:
+    """Return the ends but those of processes that had lost their instance of a role before: a restart ended them."""
+    readings = [one for one in window.records_of(RoleState) if one.epoch is not None] if ends else []
+    if not readings:
+        return ends
+    from analyzers.model.role_epochs import former_holders  # few jobs have a directory of roles
+
+    former = former_holders(readings)
+    return [row for row in ends if not former.had_lost(row.role or "", row.pid, row.node, row.at or 0.0)]
 
 
 def _of_ranks(window: Window) -> list[ProcessState]:

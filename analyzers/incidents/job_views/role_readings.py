@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from analyzers.model.role_epochs import FormerHolders
 from analyzers.model.role_instances import Instance, Seat, fold
 from collectors.records import RoleState
 
@@ -20,6 +21,7 @@ class RoleReadings:
     def __init__(self) -> None:
         self.heard_at = 0.0  # the newest reading of any instance: time counts up to there
         self.attempt = 0  # the newest: what an earlier one has left in the directory is of no instance now
+        self.former = FormerHolders()
         self._instances: dict[Seat, Instance] = {}
 
     def take(self, reading: RoleState, at: float) -> None:
@@ -31,6 +33,7 @@ class RoleReadings:
                 self.attempt, self._instances = reading.attempt, {}
         if reading.at is None or reading.at > at:  # a clock that is ahead
             reading = replace(reading, at=at)
+        self.former.take(reading, reading.at or at)
         fold((reading,), self._instances)
         self.heard_at = max(self.heard_at, reading.at or at)
 

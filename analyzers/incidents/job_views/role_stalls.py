@@ -83,12 +83,14 @@ def works_alone(view: JobView, number: int, known: Mapping[int, Instance]) -> bo
 
 
 def is_given_up(view: JobView, end: End, known: Mapping[int, Instance]) -> bool:
-    """Whether a process of a role whose instances work alone was given up: it left the directory, or was fenced, before its end.
+    """Whether a process was given up before its end: it was fenced, or left a role whose instances work alone.
 
-    Who makes a role smaller says so there; what is fenced after its end was lost. Else its platform's line says so, where SIGTERM
-    has ended it, at about that time, and others of its role go on. ``known``: of ``instances_of``.
+    Who restarts a role, or makes it smaller, says so in the directory; what is fenced after its end was lost. Else its platform's
+    line says so, where SIGTERM has ended it, at about that time, and others of its role go on. ``known``: of ``instances_of``.
     """
     role = view.numbering.of(end.rank)[0]
+    if view.roles.former.had_lost(role, end.pid, end.node, end.at):
+        return True
     if not rules_of(view).works_alone(role):
         return False
     one = known.get(end.rank)
