@@ -14,6 +14,9 @@ from collectors.records import Placement, ProcessState, Record, RoleState
 from collectors.records.identity import places, plain
 
 MOST_DIGITS = 9
+RENEWED_SECONDS = 15.0  # within which one that lives is heard again
+APART_SECONDS = 2.0  # between the clocks of a node and of the service
+_GONE = frozenset({"X", "Z", "T", "t"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +27,18 @@ class Process:
     rank: int
     node: str | None = None
     pid: int | None = None
+    gone_at: float | None = None  # it has ended, or is stopped, since then
 
 
 @dataclass(slots=True)
 class Statement:
-    """What an instance says of itself under its newest epoch."""
+    """What an instance says of itself under its newest epoch. ``heard_at``: its newest heartbeat, while it serves."""
 
     rank: int | None = None
     pid: int | None = None
     node: str | None = None
     epoch: int | None = None
+    heard_at: float | None = None
 
 
 def match_ranks(said: Mapping[Seat, Statement], seen: Iterable[Process]) -> dict[Seat, int]:
@@ -41,15 +46,22 @@ def match_ranks(said: Mapping[Seat, Statement], seen: Iterable[Process]) -> dict
 
     A process id counts within its role, on the node that the instance names where several nodes have it: a container's process
     knows another id than its node, and another name of it. A name counts where ranks and instances have the same numbers, and no
-    process shows the rank to be another instance.
+    process shows the rank to be another instance. An instance that is heard after a process has ended or was stopped is another
+    process; by its name alone it is that one only once it was not heard again.
     """
     pids: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
-    ranks: dict[str, set[int]] = defaultdict(set)
+    ranks: dict[str, dict[int, float | None]] = defaultdict(dict)  # the newest process of a rank comes last
     for process in seen:
-        ranks[process.role].add(process.rank)
+        ranks[process.role][process.rank] = process.gone_at
         if process.pid is not None:
             pids[process.role, process.pid].add((plain(process.node), process.rank))
-    found = {seat: one.rank for seat, one in said.items() if one.rank is not None}
+    outlived = {
+        (seat, rank)
+        for seat, one in said.items()
+        for rank in (one.rank, number_of(seat[1]))
+        if rank is not None and _outlives(one, ranks[seat[0]].get(rank))
+    }
+    found = {seat: one.rank for seat, one in said.items() if one.rank is not None and (seat, one.rank) not in outlived}
     for seat, one in said.items():
         if (
             seat not in found
@@ -58,16 +70,25 @@ def match_ranks(said: Mapping[Seat, Statement], seen: Iterable[Process]) -> dict
         ):
             found[seat] = rank
     taken = {(seat[0], rank) for seat, rank in found.items()}
+    newest = max((one.heard_at for one in said.values() if one.heard_at is not None), default=None)
     numbers: dict[str, set[int]] = defaultdict(set)
     for (role, _), number in (numbered := {seat: number_of(seat[1]) for seat in said}).items():
         if number is not None:
             numbers[role].add(number)
     for seat, number in numbered.items():
         own = ranks[seat[0]]
-        alike = not (own - numbers[seat[0]] and numbers[seat[0]] - own)
-        if seat not in found and number in own and alike and (seat[0], number) not in taken:
+        alike = not (own.keys() - numbers[seat[0]] and numbers[seat[0]] - own.keys())
+        if number is None or seat in found or number not in own or not alike or (seat[0], number) in taken:
+            continue
+        gone_at, heard_at = own[number], said[seat].heard_at
+        may_be_heard = gone_at is not None and heard_at is not None and (newest or 0.0) < gone_at + RENEWED_SECONDS
+        if (seat, number) not in outlived and not may_be_heard:
             found[seat] = number
     return found
+
+
+def _outlives(one: Statement, gone_at: float | None) -> bool:
+    return gone_at is not None and one.heard_at is not None and one.heard_at > gone_at + APART_SECONDS
 
 
 def number_of(instance: str) -> int | None:
@@ -90,18 +111,27 @@ def statements(readings: Iterable[RoleState]) -> dict[Seat, Statement]:
         known.rank = known.rank if one.rank is None else one.rank
         known.pid = known.pid if one.pid is None else one.pid
         known.node = known.node if one.node is None else one.node
+        serves = one.state in (None, "serving")  # who has left or was fenced is not heard again
+        known.heard_at = max(known.heard_at or 0.0, one.renewed_at or 0.0) or None if serves else None
     return found
 
 
 def seen_in(records: Iterable[Record]) -> Iterable[Process]:
-    """Yield the processes of ranks that placements and process tables show, each as often as they do."""
+    """Yield the processes of ranks that placements and process tables show; of a rank the youngest comes last."""
+    rows: dict[tuple[str, int], list[ProcessState]] = defaultdict(list)
     for record in records:
         if isinstance(record, Placement):
             for place, role, rank in places(record):
                 node = record.nodes[place] if place < len(record.nodes) else record.node
                 yield Process(role, rank, node, record.pids[place] if place < len(record.pids) else None)
         elif isinstance(record, ProcessState) and record.rank is not None and record.parent_pid is None:
-            yield Process(record.role or "", record.rank, record.node, record.pid)
+            rows[record.role or "", record.rank].append(record)
+    for (role, rank), of_rank in rows.items():
+        gone: dict[tuple[str | None, int | None], float | None] = {}
+        for row in sorted(of_rank, key=lambda row: (row.started_at or 0.0, row.at or 0.0)):
+            process = row.node, row.pid
+            gone[process] = (gone.get(process) or row.at) if row.state in _GONE else None
+        yield from (Process(role, rank, node, pid, gone_at) for (node, pid), gone_at in gone.items())
 
 
 def _by_process(one: Statement, found: set[tuple[str, int]]) -> int | None:

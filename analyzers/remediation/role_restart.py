@@ -285,14 +285,13 @@ def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]
         roles = {one.seat[0] for one in verdict.culprits}
         if len(roles) != 1 or not (role := roles.pop() or ""):
             return None
-        names = {
-            name for one in verdict.culprits for name in (one.seat[1], *(one.instances or map(str, one.ranks))) if name
-        }
+        names = {name for one in verdict.culprits for name in (one.seat[1], *one.instances) if name}
         nodes = {one.id for one in verdict.culprits if one.kind == "node"}
     known, asked = facts.of(role), action.kind == "restart_role"
     exact = [one for one in known if one.instance in names and (not nodes or one.node is None or one.node in nodes)]
     there = exact or [one for one in known if one.node in nodes]
-    if names and not exact and len(there) > 1:  # which of its node's instances that process was, its lease shows
+    processes = names or any(one.ranks for one in verdict.culprits)
+    if processes and not exact and not asked:  # which of its node's instances that process was, its lease shows
         there = [one for one in there if one.state == "lost"]
     if facts.is_grouped(role) or not names | nodes:
         there = known if there or not names | nodes else []

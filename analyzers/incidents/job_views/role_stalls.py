@@ -16,7 +16,7 @@ from analyzers.knowledge.role_rules import RoleRules, role_rules
 from analyzers.model.role_instances import Instance, Seat, serving
 from analyzers.model.role_look import Stall
 from analyzers.model.role_ranks import Process, Statement, match_ranks
-from analyzers.model.role_silence import ASKED, Seen
+from analyzers.model.role_silence import ASKED, STOPPED, Seen
 from analyzers.model.role_stalls import stalled
 from collectors.records import LogEvent, Record
 
@@ -127,14 +127,25 @@ def numbers_of(view: JobView, seats: Iterable[Seat]) -> dict[Seat, int]:
 
 
 def _ranks(view: JobView) -> dict[Seat, int]:
-    said = {seat: Statement(one.rank, one.pid, one.node) for seat, one in view.roles.instances().items()}
+    said = {
+        seat: Statement(
+            one.rank, one.pid, one.node, heard_at=one.renewed_at if one.state in (None, "serving") else None
+        )
+        for seat, one in view.roles.instances().items()
+    }
     if not said:
         return {}
     seen = (
-        Process(*view.numbering.of(number), process.node, process.pid)
+        Process(*view.numbering.of(number), process.node, process.pid, _gone_at(view, number))
         for number, process in view.processes.by_rank.items()
     )
     return match_ranks(said, seen)
+
+
+def _gone_at(view: JobView, number: int) -> float | None:
+    end, held = view.ended.get(number), view.processes.held.get(number)
+    stopped = held.since if held is not None and held.state in STOPPED else None
+    return end.at if end is not None else stopped
 
 
 def instances_of(view: JobView) -> dict[int, Instance]:

@@ -13,7 +13,9 @@ NODE = "gpu-7.example.org"
 
 def said(at: float, epoch: int, pid: int | None, state: RoleStanding = "serving", node: str = NODE) -> RoleState:
     """Return what the directory says of rollout 3."""
-    return RoleState(source=DIRECTORY, role="rollout", instance="3", at=at, epoch=epoch, pid=pid, node=node, state=state)
+    return RoleState(
+        source=DIRECTORY, role="rollout", instance="3", at=at, epoch=epoch, pid=pid, node=node, state=state
+    )
 
 
 @pytest.mark.parametrize(

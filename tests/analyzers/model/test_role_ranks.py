@@ -53,3 +53,28 @@ def test_the_newest_epoch_counts() -> None:
         RoleState(role="rollout", instance="0"),
     ]
     assert statements(readings) == {("rollout", "0"): Statement(pid=8, epoch=2)}
+
+
+@pytest.mark.parametrize(
+    ("heard", "others_heard", "matched"),
+    [
+        (395.0, 420.0, {0, 1}),  # not heard again while the other was
+        (395.0, 405.0, {1}),  # its next heartbeat may still come
+        (409.0, 420.0, {1}),  # it is heard after that end: it is another process
+        (None, 420.0, {0, 1}),  # it has no heartbeat
+    ],
+)
+def test_an_instance_that_outlives_a_rank_of_its_number_is_another(
+    heard: float | None, others_heard: float, matched: set[int]
+) -> None:
+    """Instances may be numbered apart from ranks: rank 0 ended, and who is called 0 may be heard for ever."""
+    said = {("rollout", "0"): Statement(heard_at=heard), ("rollout", "1"): Statement(heard_at=others_heard)}
+    seen = [Process("rollout", 0, gone_at=400.0), Process("rollout", 1)]
+    assert set(match_ranks(said, seen).values()) == matched
+
+
+def test_an_instance_that_states_its_rank_outlives_the_process_before_it() -> None:
+    """It was replaced on a machine that no agent reports: what ended there was the former process."""
+    said = {("rollout", "0"): Statement(rank=0, heard_at=500.0)}
+    assert match_ranks(said, [Process("rollout", 0, gone_at=400.0)]) == {}
+    assert match_ranks(said, [Process("rollout", 0, gone_at=499.0)]) == {("rollout", "0"): 0}

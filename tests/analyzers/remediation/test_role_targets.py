@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from msgspec.structs import replace
 
@@ -25,7 +27,11 @@ def test_of_several_on_a_node_those_whose_leases_are_over_are_restarted(lost: tu
     assert tuple(chosen.restart.epochs if chosen.restart else ()) == lost
 
 
-def test_an_instance_with_the_number_of_a_rank_elsewhere_is_not_restarted() -> None:
-    """Where ranks count through the whole job, rank 3 is rollout 1 on r1: rollout 3 on r3 serves on."""
-    chosen = plan(judged("rollout", 3, "r1"))
-    assert tuple(chosen.restart.epochs if chosen.restart else ()) == ("1",)
+@pytest.mark.parametrize(("state", "restarted"), [("serving", ()), ("lost", ("1",))])
+def test_an_instance_with_the_number_of_a_rank_elsewhere_is_not_restarted(
+    state: Literal["serving", "lost"], restarted: tuple[str, ...]
+) -> None:
+    """Where ranks count through the whole job, rank 3 is rollout 1 on r1: rollout 3 serves on. So may rollout 1, elsewhere."""
+    known = tuple(replace(one, state=state) if one.instance == "1" else one for one in FACTS.instances)
+    chosen = plan(judged("rollout", 3, "r1"), replace(FACTS, instances=known))
+    assert tuple(chosen.restart.epochs if chosen.restart else ()) == restarted
