@@ -12,7 +12,7 @@ from dataclasses import replace
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.role_instances import Count, Instance, Seat, Speed, alike, serving, speed_of
 from analyzers.model.role_look import Look, Stall
-from analyzers.model.role_loops import looping, saying_nothing
+from analyzers.model.role_loops import OPENS, looping, saying_nothing
 from analyzers.model.role_paces import slower_than_before
 from analyzers.model.role_silence import ENDED, NOT_SEEN, STOPPED, Seen, renamed
 from analyzers.model.role_transfers import held_up
@@ -20,6 +20,9 @@ from analyzers.model.role_transfers import held_up
 PAST = 5.0  # times its own longest rest
 LATE = 0.6  # so sure is that a trainer stands which is late and uses its processor: it may do something rare
 MOST_BY_CHANCE = 6  # so few may all come late
+FINE = 1.1  # readings a rest of a counter that shows work at nearly every one
+FEW = 0.25  # of the most requests that an engine ever had: the tail of a step
+_TRAINS = frozenset({"trainer", "hybrid", "critic"})  # a reference or a reward in such a phase may have nothing to do
 _START = "warm_up"  # one that has finished nothing yet may compile for its first request
 MOST_OF = 0.8  # of the time it was busy
 LEAST_ENDED = (
@@ -61,7 +64,12 @@ class _Search(Look):
         former = renamed(quiet, every, self.rules, self.seen)
         for one in () if self.silence.all_ended else every:
             seen = self.seen.get(one.seat, NOT_SEEN)
-            if seen.ended_well or one.seat in former or self.silence.is_former(one) or self._is_given_up(one, seen):
+            if (
+                (seen.ended_well and not self._is_asked_for(one))
+                or one.seat in former
+                or self.silence.is_former(one)
+                or self._is_given_up(one, seen)
+            ):
                 continue
             if one.state is None and seen.state in ENDED and not self._needed(one):
                 continue
@@ -131,6 +139,13 @@ class _Search(Look):
             for other in self.waits.of_role(one.role)
         )
 
+    def _is_asked_for(self, one: Instance) -> bool:
+        """Whether another has waited for it by name for so long that nothing will come: that it ended well helps none."""
+        return any(
+            other.waiting_for == one.name and self._waited(other) >= self.bounds.lost_request_seconds
+            for other in self.waits.waiting
+        )
+
     def _needed(self, one: Instance) -> bool:
         """Whether anyone waits for it, or others of its role go on: one that had nothing more to do may end."""
         return bool(self.waits.behind.get(one.seat)) or any(
@@ -156,7 +171,7 @@ class _Search(Look):
         if not bound or rests < bound or waits or not self.fresh(one.seen_at):
             return None
         kind = self.rules.kind(one.role)
-        training = self.rules.phase_kind(one.phase) == "train"
+        training = self.rules.phase_kind(one.phase) == "train" and kind in _TRAINS
         if not training and not self._loaded(one, kind):
             return None
         rule, count = self.rules.of_role(one.role), one.tokens or one.steps
@@ -177,7 +192,17 @@ class _Search(Look):
         heard = ", though it is heard and answers" if one.answers or one.seat not in self.silence.seconds else ""
         engine = kind in ("rollout", "hybrid")
         fault_class = "engine_still" if engine else "tool_still" if kind == "environment" else "worker_still"
-        return self.stall(fault_class, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
+        stall = self.stall(fault_class, one, self.now - rests, 0.85 if peers else 0.75, work + than + heard)
+        return stall if not self._may_work(one, count, engine=engine) else replace(stall, strength=OPENS, missing=(
+            f"whether {one.name} works on long requests: it uses its processor, or has few, and its count shows none"
+        ))  # fmt: skip
+
+    def _may_work(self, one: Instance, count: Count | None, *, engine: bool) -> bool:
+        """Whether its rest may be that of long requests: few are left, or it uses its processor and counts what has ended."""
+        active = self.seen.get(one.seat, NOT_SEEN).still_seconds
+        ends = not engine or count is None or count.looks > FINE * count.rests
+        busy = active is not None and active < self.bounds.heartbeat_seconds and ends
+        return busy or (engine and (one.requests_running or 0) <= FEW * one.most_running)
 
     def _still_in_training(self, one: Instance, rests: float, *, past: bool) -> Stall:
         """Return what is said of a trainer. One that waits for its peers may rest, and use its processor or not."""
@@ -283,7 +308,7 @@ class _Search(Look):
 
     def _slower(self, one: Instance, speeds: Mapping[Seat, Speed], seconds: float) -> Stall | None:
         since, own = self.now - seconds, speed_of(one, self.now - seconds, least=0)
-        if own is None or not self._works_on(one, seconds):
+        if own is None or one.began_at > since or not self._works_on(one, seconds):
             return None
         waited, waits = 0.1 * bool(self.waits.behind.get(one.seat)), self.waits.active(one)
         compared = one.tokens is not None and not one.tokens.is_coarse and own.busy >= MOST_OF

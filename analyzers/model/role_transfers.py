@@ -16,6 +16,7 @@ from analyzers.model.role_look import Look, Stall
 from analyzers.model.role_waits import MOST_AHEAD, newer
 
 MOST_NAMED = 8
+PAST = 2.0  # times its own longest sync that was over
 _SENDS_LATER = frozenset({"switch", "warm_up", "checkpoint"})
 
 
@@ -34,7 +35,7 @@ def held_up(look: Look) -> Iterator[Stall]:
         syncs = {one.seat: _in_sync(look, one) for one in members}
         passed = {seat for seat, seconds in syncs.items() if twice >= look.now - seconds}  # others had their turn again
         waits = {seat: s if seat in passed else min(s, look.now - last) for seat, s in syncs.items()}
-        late = [one for one in members if waits[one.seat] >= look.bounds.sync_seconds]
+        late = [one for one in members if waits[one.seat] >= max(look.bounds.sync_seconds, PAST * _longest(look, one))]
         sure = [one for one in late if newer(newest, one.weights) and _is_empty(look, one)]
         stuck = sure or [one for one in late if one.weights is None and not moves]
         if not stuck:
@@ -54,7 +55,8 @@ def held_up(look: Look) -> Iterator[Stall]:
             certain = sender is not None and len(nodes - {None}) > 1 and not served
             strength = 0.8 if certain else 0.7 if sure else 0.4
             seconds = max(waits[one.seat] for one in stuck)
-            yield from _not_sent(look, stuck, [sender] if sender is not None else trainers, strength, seconds)
+            found = _not_sent(look, stuck, [sender] if sender is not None else trainers, strength, seconds)
+            yield from found if any(one.weights for one in members) else map(_is_first, found)
 
 
 def _newest(look: Look, trainers: Sequence[Instance]) -> int | None:
@@ -87,6 +89,13 @@ def _not_sent(
     yield made if len(senders) == 1 else replace(made, instance="", seats=seats)
 
 
+def _is_first(stall: Stall) -> Stall:
+    """Accuse none of the first weights that a role is given: how long that takes is not known yet."""
+    return replace(
+        stall, strength=min(0.5, stall.strength), missing="how long this job's weights take: these are the first"
+    )
+
+
 def _sender(look: Look, stuck: Sequence[Instance]) -> Instance | None:
     """Return the one instance for whose weights all of these wait, directly or along a chain; None: they name no one."""
     found = {one.seat if one is not None else None: one for one in (_source(look, waiter) for waiter in stuck)}
@@ -109,6 +118,12 @@ def _source(look: Look, waiter: Instance) -> Instance | None:
 def _is_empty(look: Look, one: Instance) -> bool:
     """Whether it is seen to have ended what it had: a rollout does that before it takes newer weights."""
     return one.requests_running == 0 or (one.tokens is not None and not look.moves(one))
+
+
+def _longest(look: Look, one: Instance) -> float:
+    """Return how long its longest weight sync took that is over."""
+    syncs = (stay for phase, stay in one.stays.by_phase.items() if look.rules.phase_kind(phase) == "weight_sync")
+    return max((stay.longest for stay in syncs), default=0.0)
 
 
 def _in_sync(look: Look, one: Instance) -> float:
