@@ -17,6 +17,7 @@ from analyzers.model.role_silence import NOT_SEEN
 
 OPENS, NAMED, SURE = 0.5, 0.6, 0.8
 PAST = 5.0  # times the longest such phase of its role
+TAIL_SECONDS = 1_200.0  # RobustRL (arXiv 2512.22492): a rollout's longest tail took 1,050 s
 LEAST_ROUNDS = 5  # in which its role has left a phase and come back to it: the first ones may all be long
 _ENGINES = frozenset(
     {"rollout", "hybrid"}
@@ -54,6 +55,21 @@ def saying_nothing(look: Look, *, known: bool = True) -> Iterator[Stall]:
             yield replace(
                 opens, missing=f"whether {one.name} loops or decodes a long sequence: two rounds of its stacks"
             )
+
+
+def nothing_new(look: Look) -> Iterator[Stall]:
+    """Yield who waits for none, in a job that has said nothing new for longer than any tail: it opens, and accuses none."""
+    every = [one for one in serving(look.instances) if look.fresh(one.seen_at)]
+    quiet = look.now - max((one.stays.changed_at for one in every), default=look.now)
+    for one in every if quiet >= TAIL_SECONDS and look.waits.waiting else ():
+        rule, idle = look.rules.of_phase(one.phase), one.idle and not look.rules.of_phase(one.phase).works
+        long = one.phase_since is not None and look.now - one.phase_since >= rule.longest_seconds
+        if long and not one.waits and not rule.awaits and not idle and look.waits.behind.get(one.seat):
+            why = (
+                f"in phase {one.phase} it said nothing new for {quiet:.0f} s, nor did any other, and others wait for it"
+            )
+            stall = look.stall("phase_overdue", one, one.stays.changed_at, OPENS, why)
+            yield replace(stall, missing=f"what {one.name} does meanwhile: its stacks")
 
 
 def _engines(look: Look) -> Iterator[Instance]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.role_instances import Count, Instance, Seat, Speed, alike, serving, speed_of
 from analyzers.model.role_look import Look, Stall
-from analyzers.model.role_loops import OPENS, looping, saying_nothing
+from analyzers.model.role_loops import OPENS, looping, nothing_new, saying_nothing
 from analyzers.model.role_paces import slower_than_before
 from analyzers.model.role_silence import ENDED, NOT_SEEN, STOPPED, Seen, renamed
 from analyzers.model.role_transfers import held_up
@@ -44,6 +44,7 @@ def stalled(
         taken = {one for stall in found for one in stall.whom}
         found += [stall for stall in others if (stall.role, stall.instance) not in taken]
     found = found or [*held_up(look), *look.slow()] or [*saying_nothing(look)] or [*look.circles(), *look.overdue()]
+    found = found or [*nothing_new(look)]
     behind = look.waits.behind
     counted = [replace(one, blocked=one.blocked or len(behind.get((one.role, one.instance), ()))) for one in found]
     return sorted(counted, key=lambda one: (-one.strength, -one.blocked, one.since, one.role, one.instance))

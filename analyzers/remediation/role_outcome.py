@@ -6,7 +6,7 @@ where its incident is still open then.
 
 from __future__ import annotations
 
-from analyzers.remediation.role_restart import RoleFacts, RoleInstance, RoleRestart
+from analyzers.remediation.role_restart import GONE, RoleFacts, RoleInstance, RoleRestart
 from analyzers.remediation.types import Outcome
 
 BACK_SECONDS = 600.0  # for a role to be back and at work
@@ -18,7 +18,7 @@ def observe_role(
     """Return the outcome with the reason; None: not known yet. ``troubled``: the incident behind it is still open."""
     present = {one.instance: one for one in facts.of(role)}
     after = [one for name, epoch in restart.epochs.items() if (one := present.get(name)) and one.epoch > epoch]
-    if lost := sorted(one.instance for one in after if one.state == "lost"):
+    if lost := sorted(one.instance for one in after if one.state in GONE):
         return "not_cured", f"{role} {', '.join(lost)} was lost again after its restart"
     idle = sorted(one.instance for one in after if not _works(one, restart.step, facts))
     if len(after) == len(restart.epochs) and not idle:

@@ -28,6 +28,9 @@ MOST_AGAIN, AGAIN_SECONDS = 3, 3_600.0  # restarts of an instance that came back
 MOST_IN_STEP = 3  # restarts within one step, each of another instance: then the step itself is at fault
 
 
+GONE = frozenset({"lost", "fenced"})
+
+
 class RoleInstance(msgspec.Struct, frozen=True, kw_only=True):
     """One instance of a role, as the directory of roles has it."""
 
@@ -35,7 +38,7 @@ class RoleInstance(msgspec.Struct, frozen=True, kw_only=True):
     instance: str
     epoch: int = 0
     node: str | None = None
-    state: Literal["serving", "left", "lost"] = "serving"  # lost: it was fenced, or its lease is over
+    state: Literal["serving", "left", "lost", "fenced"] = "serving"  # lost: its lease is over
     registered_at: float = 0.0  # under this epoch
     weights: int | None = None  # the version that it has: a trainer's is the number of steps that are done
     first_weights: int | None = None  # … that it had first under this epoch
@@ -292,10 +295,15 @@ def _target(verdict: Verdict, facts: RoleFacts) -> tuple[str, list[RoleInstance]
     there = exact or [one for one in known if one.node in nodes]
     processes = names or any(one.ranks for one in verdict.culprits)
     if processes and not exact and not asked:  # which of its node's instances that process was, its lease shows
-        there = [one for one in there if one.state == "lost"]
+        there = [one for one in there if one.state in GONE]
     if facts.is_grouped(role) or not names | nodes:
-        there = known if there or not names | nodes else []
+        there = _all_of(known, grouped=facts.is_grouped(role)) if there or not names | nodes else []
     return (role, there) if there or (asked and not known) else None
+
+
+def _all_of(known: list[RoleInstance], *, grouped: bool) -> list[RoleInstance]:
+    """Return the instances of a whole role: none that has left, nor one of those that work alone which was fenced for good."""
+    return [one for one in known if one.state != "left" and (grouped or one.state != "fenced")] or known
 
 
 def _first_step(role: str, chosen: Iterable[RoleInstance], facts: RoleFacts) -> int | None:
