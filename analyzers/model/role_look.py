@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -44,6 +45,7 @@ class Look:
     seen: Mapping[Seat, Seen]
     waits: RoleWaits = field(init=False)
     silence: Silence = field(init=False)
+    _usual: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.waits = RoleWaits(self.instances, self.rules, self.now)
@@ -62,6 +64,20 @@ class Look:
     def fresh(self, at: float) -> bool:
         """Whether a reading of that instant still says something of now."""
         return self.now - at <= self.bounds.stale_seconds
+
+    def usual_stays(self, role: str, kind: str) -> tuple[float, float]:
+        """Return how often an instance of a role came back to a phase, and the longest time in one of a kind that was over.
+
+        A phase that is short is seldom met by a reading: that others came and went shows that it did too.
+        """
+        if (role, kind) not in self._usual:
+            members = self.waits.of_role(role)
+            ended, longest = Counter[str](), 0.0
+            for name, stay in (each for other in members for each in other.stays.by_phase.items()):
+                ended[name] += stay.ended
+                longest = max(longest, stay.longest if self.rules.phase_kind(name) == kind else 0.0)
+            self._usual[role, kind] = max(ended.values(), default=0) / max(1, len(members)), longest
+        return self._usual[role, kind]
 
     def is_overdue(self, one: Instance) -> bool:
         """Whether it has been in its phase for longer than that may take."""

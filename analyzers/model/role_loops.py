@@ -7,7 +7,6 @@ program's own code. One that decodes is found in its model, one that waits for a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -80,16 +79,8 @@ def _engines(look: Look) -> Iterator[Instance]:
 
 
 def _is_long(look: Look, one: Instance, rests: float) -> bool:
-    """Whether it has been so for far longer than any such phase of its role that was over, and its phases came round often.
-
-    A phase that is short is seldom met by a reading: that others came and went shows that it did too.
-    """
-    members = look.waits.of_role(one.role)
-    phase, ended, longest = look.rules.phase_kind(one.phase), Counter[str](), 0.0
-    for name, stay in (each for other in members for each in other.stays.by_phase.items()):
-        ended[name] += stay.ended
-        longest = max(longest, stay.longest if look.rules.phase_kind(name) == phase else 0.0)
-    rounds = max(ended.values(), default=0) / len(members)
+    """Whether it has been so for far longer than any such phase of its role that was over, and its phases came round often."""
+    rounds, longest = look.usual_stays(one.role, look.rules.phase_kind(one.phase))
     return rounds >= LEAST_ROUNDS and rests >= max(look.rules.of_role(one.role).decided_seconds, PAST * longest)
 
 

@@ -17,6 +17,7 @@ from analyzers.model.role_instances import Instance, Seat, serving
 QUEUE = "queue:"
 MOST_AHEAD = 1_000  # versions of the weights beyond those of the others: one that states more is believed in nothing
 _Edge = tuple[str, int | None]  # what is waited for, and the version of the weights that the waiter has
+_PARTED: _Edge = ("", None)  # no wait
 
 
 @dataclass
@@ -30,6 +31,7 @@ class RoleWaits:
     _by_role: dict[str, list[Instance]] = field(default_factory=lambda: defaultdict(list))
     _by_kind: dict[str, list[Instance]] = field(default_factory=lambda: defaultdict(list))
     _targets: dict[_Edge, tuple[Instance, ...] | None] = field(default_factory=dict)
+    _ends: dict[_Edge, tuple[list[Instance], bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Sort the instances by role and find those that wait."""
@@ -59,14 +61,23 @@ class RoleWaits:
         return fresh and any(newer(other.weights, one.weights) for other in self._asked(one.waiting_for or ""))
 
     def ends(self, one: Instance) -> tuple[list[Instance], bool]:
-        """Return those at which its chain of waits ends, which do not wait themselves, and whether any end is unseen."""
-        seen: set[_Edge] = set()
+        """Return those at which its chain of waits ends, which do not wait themselves, and whether any end is unseen.
+
+        Thousands may wait each for the next: what is found for the first holds for all up to where a chain parts.
+        """
+        seen, alike = set[_Edge](), list[_Edge]()
         left, found, unseen = [one], dict[Seat, Instance](), False
         while left:
             waiter = left.pop()
             if (edge := _edge(waiter)) in seen:
                 continue
+            if len(seen) == len(alike):
+                alike.append(edge)
             seen.add(edge)
+            if edge in self._ends:
+                known, hidden = self._ends[edge]
+                found, unseen = found | {end.seat: end for end in known}, unseen or hidden
+                continue
             targets = self._of(waiter)
             unseen = unseen or not targets
             for target in targets or ():
@@ -74,7 +85,11 @@ class RoleWaits:
                     left.append(target)
                 else:
                     found[target.seat] = target
-        return [found[seat] for seat in sorted(found)], unseen
+            if len(targets or ()) != 1:
+                seen.add(_PARTED)
+        result = [found[seat] for seat in sorted(found)], unseen
+        self._ends.update(dict.fromkeys(alike, result))
+        return result
 
     @cached_property
     def behind(self) -> dict[Seat, list[Instance]]:
