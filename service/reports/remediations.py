@@ -72,6 +72,17 @@ def deciding(verb: str, plan: Plan, job_nodes: int | None = None) -> str:
     return f"{verb.capitalize()} {plan['id']}, so that this is not done: {deed(plan, job_nodes)}"
 
 
+def asked_by(plan: Plan) -> str:
+    """Return who asked for it, where a person did and so neither a verdict nor an incident stands behind it; else empty."""
+    return str(plan.get("proposed_by") or "") if plan.get("verdict_version") == 0 else ""
+
+
+def because(plan: Plan) -> str:
+    """Return why it is proposed; of what a person asked for, who that was."""
+    by, why = asked_by(plan), str(plan.get("why") or "")
+    return f"asked for by {by}: {why}" if by else why
+
+
 def short(plan: Plan) -> str:
     """Return kind and object for a line of a table: ``evict gpu-0413``."""
     kind = "nothing" if plan["kind"] == "none" else str(plan["kind"]).replace("_", " ")
