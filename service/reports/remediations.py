@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyzers.model.verdict import KEEPS_OUT
+from analyzers.remediation.types import list_some
 from service.reports.hostlists import fold_hosts
 from service.reports.instants import moment, rfc3339
 
@@ -84,7 +85,11 @@ def because(plan: Plan) -> str:
 
 
 def short(plan: Plan) -> str:
-    """Return kind and object for a line of a table: ``evict gpu-0413``."""
+    """Return kind and object for a line of a table: ``evict gpu-0413``, ``restart rollout 1``."""
+    restart = plan.get("role_restart") or {}
+    if plan["kind"] == "restart_role" and plan.get("role") and restart:
+        named = [restart["instance"]] if restart.get("instance") else list(restart.get("epochs") or ())
+        return f"restart {plan['role']} {list_some(named)}".strip()
     kind = "nothing" if plan["kind"] == "none" else str(plan["kind"]).replace("_", " ")
     return f"{kind} {nodes(plan) or plan.get('role') or ''}".strip()
 
