@@ -38,6 +38,7 @@ STATE_SECONDS = 5.0  # between two reports of what a process does: a phase may l
 POLL_SECONDS = 20.0
 ANSWER_SECONDS = 10.0  # beyond what the service was asked to wait
 RETRY_SECONDS = (0.5, 10.0)  # the first and the longest pause
+WAIT_SAID_SECONDS = (3.0, 60.0)  # until ``join`` says what it waits for, and between two times
 MOST_BYTES = 32 << 20
 LOST_CODE = 3
 COUNTS = {
@@ -324,10 +325,9 @@ def join(
 ) -> Membership:  # fmt: skip
     """Register this process as an instance of a role, and renew that in the background.
 
-    It waits for the service, and for the end of the lease of a former holder, for so many seconds; None: for ever. ``lost`` is
-    called from the background with the reason when the instance is lost. ``said``: ``weights``, ``phase``, ``node`` and
-    ``lease_seconds``. Raises ``Fenced`` where this process had it and lost it, ``Refused`` where the service does not allow it,
-    TimeoutError after ``seconds``.
+    It waits for the service, and for the end of a former holder's lease, for so many seconds (None: for ever), and says so on
+    stderr. ``lost`` is called in the background with the reason. ``said``: ``weights``, ``phase``, ``node``, ``lease_seconds``.
+    Raises ``Fenced`` where this process had it and lost it, ``Refused`` where the service does not allow it, TimeoutError.
     """
     service = service or Service()
     asked = {
@@ -335,9 +335,8 @@ def join(
         "endpoints": dict(endpoints or {}), "node": socket.gethostname(), "lease_seconds": LEASE_SECONDS, **said,
     }  # fmt: skip
     deadline = time.monotonic() + (float("inf") if seconds is None else seconds)
-    pause, why = _Pause(), "no answer yet"
+    pause, why, retry, say_at = _Pause(), "no answer yet", None, time.monotonic() + WAIT_SAID_SECONDS[0]
     while time.monotonic() < deadline:
-        retry = None
         try:
             return Membership(service, asked, service.call("PUT", "", asked), lost or _report)
         except Refused as refused:
@@ -347,7 +346,10 @@ def join(
                 raise
             why, retry = str(refused), refused.retry_seconds
         except OSError as error:
-            why = f"{service.url} does not answer ({error})"
+            why, retry = f"{service.url.rpartition('@')[2]} does not answer ({error})", None
+        if time.monotonic() + (retry or 0.0) >= say_at:  # it would go on waiting in silence
+            say_at = time.monotonic() + WAIT_SAID_SECONDS[1]
+            sys.stderr.write(f"faulthound: {role} {instance} waits to be registered: {why}\n")
         pause.take(threading.Event(), retry, max(0.0, deadline - time.monotonic()))
     raise TimeoutError(f"{role} {instance} was not registered within {seconds:g} s: {why}")
 

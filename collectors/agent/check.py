@@ -19,6 +19,7 @@ SERVICE_SECONDS = 4.0
 CALL_SECONDS = 2.0
 CLOCK_OFFSET_SECONDS = 2.0  # of which one is the Date header's
 TOKEN_REFUSED = frozenset({401, 403})
+INGEST_NEEDED = "it needs the scope ingest, in the file that token_file or FAULTHOUND_TOKEN_FILE names"
 
 
 @dataclass(slots=True)
@@ -116,7 +117,7 @@ def _check_service(settings: Settings, clock: Clock, problems: Problems) -> None
     if health.status >= 400:
         problems.add(CRITICAL, f"{settings.service}/healthz answers {health.detail()}")
     if token.status in TOKEN_REFUSED:
-        problems.add(CRITICAL, f"the service does not accept the token ({token.detail()})")
+        problems.add(CRITICAL, f"the service does not accept the token ({token.detail()}): {INGEST_NEEDED}")
     offset = health.clock_offset_seconds
     if offset is not None and abs(offset) > CLOCK_OFFSET_SECONDS:
         problems.add(WARNING, f"this node's clock is {offset:+.0f} s from the service's")

@@ -10,6 +10,7 @@ from analyzers.knowledge.role_rules import RoleRules
 from analyzers.model.doc import doc
 from service.api.problems import Problem
 from service.api.state import Service
+from service.clock import now
 from service.roles.directory import Directory, RoleDocument, Slot
 from service.roles.watching import TooManyWatchers
 
@@ -34,6 +35,12 @@ class DirectoryDocument(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         doc("Of these, the roles whose names `role_rules.toml` does not know: only their ends are judged."),
     ] = ()
+    unheard: Annotated[
+        tuple[str, ...],
+        doc(
+            "Of these, the instances (`rollout 1`) whose `state` is serving and that were not heard within their lease."
+        ),
+    ] = ()
 
 
 async def wait(service: Service, job: str, version: int, seconds: float) -> None:
@@ -49,9 +56,12 @@ def directory_document(job: str, found: Directory, rules: RoleRules) -> Director
     items = tuple(role_document(slot) for slot in found.slots.values())
     serving = {one.role for one in items if one.state == "serving"} - {"queue"}
     unknown = sorted(role for role in serving if not rules.kind(role))
+    at = now()
+    unheard = [one for one in items if one.state == "serving" and at - one.renewed_at > one.lease_seconds]
     return DirectoryDocument(
-        job=job, version=found.version, epoch=found.epoch, items=items, unknown_roles=tuple(unknown)
-    )
+        job=job, version=found.version, epoch=found.epoch, items=items, unknown_roles=tuple(unknown),
+        unheard=tuple(f"{one.role} {one.instance}" for one in unheard),
+    )  # fmt: skip
 
 
 def role_document(slot: Slot) -> RoleDocument:

@@ -277,5 +277,5 @@ def print_roles(directory: dict[str, Any]) -> None:
     from service.reports.job_lines import ROLE_COLUMNS, role_cells
 
     rows = directory["items"]
-    print_lines(["", f"roles: {len(rows):,} instances"])
+    print_lines(["", f"roles: {len(rows):,} instance{'' if len(rows) == 1 else 's'}"])
     print_table(ROLE_COLUMNS, [role_cells(row, now()) for row in rows])

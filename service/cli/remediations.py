@@ -201,11 +201,11 @@ def _finding(plan: Mapping[str, Any], did: Mapping[str, Any]) -> str:
 
 def _decided(connection: Connection, verb: str, id: str, reason: str | None, *, dry_run: bool, yes: bool) -> Answer:
     """Show what is decided, ask, and send it for the version that was shown."""
-    from service.reports.remediations import deciding, obstacles, standing
+    from service.reports.remediations import because, deciding, obstacles, standing
 
     found, tag = connection.tagged(resource("remediations", id))
     effect = deciding(verb, found, _job_nodes(connection, found))
-    Speech().note(f"{id}, {found['status']}, {_sure(found)} sure: {found['why']}")
+    Speech().note(f"{id}, {found['status']}, {f'{sure} sure: ' if (sure := _sure(found)) else ''}{because(found)}")
     if verb == "approve" and found.get("first"):
         Speech().note(found["first"])
     for obstacle in obstacles(found) if verb == "approve" else ():
@@ -239,12 +239,13 @@ REMEDIATION_COLUMNS = ("remediation", "proposed", "status", "job", "does", "sure
 
 def remediation_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells of ``REMEDIATION_COLUMNS`` for one remediation of a list."""
-    from service.reports.remediations import obstacles, short
+    from service.reports.remediations import asked_by, because, obstacles, short
 
-    why = obstacles(row)[:1] or [str(row.get("because") or "")]
+    by = asked_by(row)
+    why = obstacles(row)[:1] or [str(row.get("because") or (because(row) if by else ""))]
     return (
         row["id"], shown_instant(row["proposed_at"]), row["status"], row["job"], short(row),
-        _sure(row), shown_instant(row.get("expires_at")), row["incident"], why[0],
+        _sure(row), shown_instant(row.get("expires_at")), "none" if by else row["incident"], why[0],
     )  # fmt: skip
 
 
@@ -254,11 +255,13 @@ def remediation_lines(found: Mapping[str, Any], job_nodes: int | None = None) ->
 
     yield f"{found['id']}: {found['status']}"
     yield f"  {report.deed(found, job_nodes)}."
-    yield f"  why: {found['why']}"
+    yield f"  why: {report.because(found)}"
     if found.get("first"):
         yield f"  {found['first']}"
     yield (
-        f"  {found['incident']}, version {found['verdict_version']} of its verdict: "
+        "  no incident and no verdict stands behind it"
+        if report.asked_by(found)
+        else f"  {found['incident']}, version {found['verdict_version']} of its verdict: "
         f"{found['symptom']}, {found['fault_class']}, {_sure(found)} sure"
     )
     if lost := report.loss(found):
@@ -305,4 +308,7 @@ def _print_remediation(found: Mapping[str, Any], job_nodes: int | None) -> None:
 
 
 def _sure(found: Mapping[str, Any]) -> str:
-    return f"{found['probability'] * 100:.0f} %"
+    """Return how sure its verdict is; empty where it rests on none."""
+    from service.reports.remediations import asked_by
+
+    return "" if asked_by(found) else f"{found['probability'] * 100:.0f} %"

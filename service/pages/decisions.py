@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
@@ -16,7 +16,7 @@ from service.api.resources import breaker, freeze, holds
 from service.api.state import service_of
 from service.api.steps import take_of_one, unchanged
 from service.clock import PROCESS, now
-from service.pages import forms, incidents
+from service.pages import forms, incidents, proposals
 from service.pages.rendering import MOST_HOLD_HOURS
 from service.reports import remediations as sentences
 from service.reports.instants import moment, rfc3339
@@ -41,7 +41,7 @@ def decide(request: Request, id: fields.IdPath, verb: Verb, form: forms.Form) ->
         _, document = take_of_one(service, form.caller, _event(id, verb, form), id, check)
     except Problem as problem:
         return _anew(request, form, id, problem)
-    return RedirectResponse(f"/incidents/{document.incident}#{id}", 303)
+    return RedirectResponse(f"{proposals.home(document.incident, document.verdict_version)}#{id}", 303)
 
 
 def _event(id: str, verb: Verb, form: forms.Sent) -> Approve | Reject | Cancel | AskUndo:
@@ -58,7 +58,7 @@ def _event(id: str, verb: Verb, form: forms.Sent) -> Approve | Reject | Cancel |
 
 
 def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Response:
-    """Return the incident's page with what was wrong; of what has changed since, it shows the present status."""
+    """Return the page that it was sent from with what was wrong; of what has changed since, it shows the present status."""
     service = service_of(request)
     with service.database.session() as session:
         row = session.get(Row, id)
@@ -70,9 +70,10 @@ def _anew(request: Request, form: forms.Sent, id: str, problem: Problem) -> Resp
         stands = f"{plan['status']} since {moment(rfc3339(plan['changed_at']))}"
         because = sentences.standing(plan)
         notice = f"{id} has changed since you saw it: it is {stands}{f' ({because})' if because else ''}"
-    return incidents.page(
-        service, form.visitor, incident, notice=f"Nothing was changed. {notice}", status=problem.status_code
-    )
+    said: dict[str, Any] = {"notice": f"Nothing was changed. {notice}", "status": problem.status_code}
+    if sentences.asked_by(plan):
+        return proposals.page(service, form.visitor, **said)
+    return incidents.page(service, form.visitor, incident, **said)
 
 
 @router.post("/holds")

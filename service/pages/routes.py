@@ -18,7 +18,6 @@ from service.pages.missing import PageRoute
 from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Looks
-from service.remediation import rows
 from service.reports.hostlists import fold_hosts
 from service.store.models import Hold
 
@@ -55,14 +54,7 @@ def incident_page(
 @router.get("/remediations", response_class=HTMLResponse)
 def remediations_page(request: Request, visitor: Looks, pause: Pause = False) -> HTMLResponse:
     """Show what was proposed and done, the newest first, and what stops all of it."""
-    service, at = service_of(request), now()
-    with service.database.session() as session:
-        shown, stopped = proposals.newest(service, session, at), stops(session)
-        versions = {switch: rows.version_of(session, switch) for switch in (rows.FREEZE, rows.BREAKER)}
-    return response(
-        "remediations.html", "/v1/remediations", visitor=visitor, stops=stopped, goes_on=not visitor.signed_in, paused=pause,
-        remedies=shown, versions=versions,
-    )  # fmt: skip
+    return proposals.page(service_of(request), visitor, paused=pause)
 
 
 @router.get("/holds", response_class=HTMLResponse)

@@ -88,10 +88,14 @@ ROLE_COLUMNS = ("role", "instance", "phase", "waits for", "weights", "epoch", "h
 def role_cells(row: Mapping[str, Any], at: float) -> tuple[str, ...]:
     """Return the cells of ``ROLE_COLUMNS`` of an instance at an instant."""
     does, heard = row["activity"], moment(rfc3339(row["renewed_at"]))
+    silent, lease = at - row["renewed_at"], row["lease_seconds"]
+    unheard = row["state"] == "serving" and silent > lease
+    known_at = row["renewed_at"] if unheard else at  # what it did since then is not known
     return (
-        row["role"], row["instance"], _lasting(row["phase"], does["phase_since"], at),
-        _lasting(does["waiting_for"], does["waiting_since"], at), "" if row["weights"] is None else f"{row['weights']:,}",
-        f"{row['epoch']:,}", f"{span(at - row['renewed_at'])} ago" if row["state"] == "serving" else heard, row["state"],
+        row["role"], row["instance"], _lasting(row["phase"], does["phase_since"], known_at),
+        _lasting(does["waiting_for"], does["waiting_since"], known_at), "" if row["weights"] is None else str(row["weights"]),
+        str(row["epoch"]), f"{span(silent)} ago" if row["state"] == "serving" else heard,
+        f"not heard for {span(silent)} (lease {span(lease)})" if unheard else row["state"],
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyzers.model.verdict import KEEPS_OUT
+from analyzers.remediation.types import list_some
 from service.reports.hostlists import fold_hosts
 from service.reports.instants import moment, rfc3339
 
@@ -72,8 +73,23 @@ def deciding(verb: str, plan: Plan, job_nodes: int | None = None) -> str:
     return f"{verb.capitalize()} {plan['id']}, so that this is not done: {deed(plan, job_nodes)}"
 
 
+def asked_by(plan: Plan) -> str:
+    """Return who asked for it, where a person did and so neither a verdict nor an incident stands behind it; else empty."""
+    return str(plan.get("proposed_by") or "") if plan.get("verdict_version") == 0 else ""
+
+
+def because(plan: Plan) -> str:
+    """Return why it is proposed; of what a person asked for, who that was."""
+    by, why = asked_by(plan), str(plan.get("why") or "")
+    return f"asked for by {by}: {why}" if by else why
+
+
 def short(plan: Plan) -> str:
-    """Return kind and object for a line of a table: ``evict gpu-0413``."""
+    """Return kind and object for a line of a table: ``evict gpu-0413``, ``restart rollout 1``."""
+    restart = plan.get("role_restart") or {}
+    if plan["kind"] == "restart_role" and plan.get("role") and restart:
+        named = [restart["instance"]] if restart.get("instance") else list(restart.get("epochs") or ())
+        return f"restart {plan['role']} {list_some(named)}".strip()
     kind = "nothing" if plan["kind"] == "none" else str(plan["kind"]).replace("_", " ")
     return f"{kind} {nodes(plan) or plan.get('role') or ''}".strip()
 

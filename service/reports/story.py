@@ -170,7 +170,24 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     if has(of_root, "was_ended"):  # that it was ended is certain, and the probability is of more than that
         ends = f"{'were' if plural else 'was'} killed (SIGKILL)"
         return Headline(who, ends, f"{when}, and nothing read shows by whom".removeprefix(", "), "")
+    if verdict.symptom == "crash" and of_root != "terminated" and _is_part(verdict, culprits):
+        who, deed = _instance_first(verdict, culprits) or who, "failed"
     return Headline(who, deed, when, confidence(min(c.probability for c in culprits)))
+
+
+def _is_part(verdict: Verdict, culprits: Sequence[Culprit]) -> bool:
+    """Whether these are instances of a role, and the job's others go on without them."""
+    of_role = all(culprit.role and culprit.kind in ("node", "rank", "role") for culprit in culprits)
+    return of_role and (verdict.action.kind == "restart_role" or all(culprit.instances for culprit in culprits))
+
+
+def _instance_first(verdict: Verdict, culprits: Sequence[Culprit]) -> str:
+    """Name an instance before its node: ``Rollout 1 (node vm)``; empty where not exactly one is known, on a node."""
+    one, action = culprits[0], verdict.action
+    known = one.instances or ((action.instance,) if action.kind == "restart_role" and action.role == one.role else ())
+    if len(culprits) != 1 or len(known) != 1 or not known[0] or one.kind != "node" or not one.role:
+        return ""
+    return f"{one.role[:1].upper()}{one.role[1:]} {known[0]} (node {one.id})"
 
 
 def called(kind: str, name: str) -> str:

@@ -91,6 +91,32 @@ def test_a_slot_that_is_held_is_waited_for(client: Client, monkeypatch: pytest.M
     assert roles.join("reward", "0", service=of(client), seconds=WAIT).epoch == 2
 
 
+def test_who_waits_to_join_says_what_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A held place is said at once, an absent service after some seconds, each once a minute; no secret of the URL is."""
+    roles.join("reward", "0", service=of(client), lease_seconds=60.0)._ended.set()
+    monkeypatch.setattr(roles, "_OWN", {})
+    with pytest.raises(TimeoutError):
+        roles.join("reward", "0", service=of(client), seconds=0.5)
+    held = capsys.readouterr().err.splitlines()
+    assert [line.partition(" is held by process ")[0] for line in held] == [
+        "faulthound: reward 0 waits to be registered: reward 0"
+    ]
+    assert "for another " in held[0]
+
+    away = roles.Service(url="http://ann:secret@127.0.0.1:9", job="rl")
+    with pytest.raises(TimeoutError, match="does not answer"):
+        roles.join("reward", "0", service=away, seconds=0.5)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(roles, "WAIT_SAID_SECONDS", (0.2, 60.0))
+    with pytest.raises(TimeoutError, match="does not answer"):
+        roles.join("reward", "0", service=away, seconds=2.0)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("faulthound: reward 0 waits to be registered: 127.0.0.1:9 does not answer")
+
+
 @pytest.mark.system
 def test_a_job_goes_on_without_the_service(tmp_path: Path) -> None:
     """After kill -9 of the service peers keep what they knew; when it is back, holders renew and have their epochs."""

@@ -6,8 +6,11 @@ from typing import Annotated
 
 from fastapi import Request
 from pydantic import Field
+from sqlalchemy.orm import Session
 
+from analyzers.model.verdict import TAKES_NODES
 from analyzers.remediation.messages import Proposed
+from analyzers.remediation.types import RemediationState, list_some
 from service.api import auth, fields
 from service.api.auth import Caller
 from service.api.problems import Problem, documented
@@ -17,6 +20,7 @@ from service.api.routing import Router
 from service.api.state import service_of
 from service.api.steps import take_of_one
 from service.clock import now
+from service.remediation.repository import Check
 from service.remediation.role_facts import NotRestarted, build_request
 
 router = Router("remediations")
@@ -47,4 +51,17 @@ def propose_role_restart(
             )
     except NotRestarted as why:
         raise Problem("not-found" if why.unknown else "conflict", str(why)) from None
-    return take_of_one(service, caller, Proposed(incident=one.incident, plan=one), one.id)[1]
+    return take_of_one(service, caller, Proposed(incident=one.incident, plan=one), one.id, _unrivalled(job))[1]
+
+
+def _unrivalled(job: str) -> Check:
+    """Return the check that nothing is proposed for the job that takes nodes out: the step lets no other plan beside it."""
+
+    def check(_session: Session, state: RemediationState) -> None:
+        for one in state.remediations.values():
+            if one.job == job and one.status == "proposed" and one.kind in TAKES_NODES:
+                raise Problem(
+                    "conflict", f"{one.id} would take {list_some(one.nodes)} out of {job}: decide about it first"
+                )
+
+    return check

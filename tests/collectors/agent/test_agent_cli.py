@@ -203,6 +203,7 @@ def test_check_reports_a_refused_token(running: list[str], service: AgentService
 
     assert done.returncode == 2
     assert "the service does not accept the token (401 no such token)" in done.stdout
+    assert "it needs the scope ingest, in the file that token_file or FAULTHOUND_TOKEN_FILE names" in done.stdout
     assert "fh_mine" not in done.stdout
 
 
