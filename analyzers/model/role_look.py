@@ -30,6 +30,11 @@ class Stall:
     missing: str = ""  # what would show it: until then it opens an incident, and accuses none
 
     @property
+    def behind(self) -> str:
+        """Say how many instances wait for it; empty: none."""
+        return f"; {self.blocked} instance{'s wait' if self.blocked > 1 else ' waits'} for it" if self.blocked else ""
+
+    @property
     def whom(self) -> tuple[Seat, ...]:
         """Return the instances that it is about."""
         return self.seats or ((self.role, self.instance),)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
 
 from analyzers.remediation.messages import AuditEntry, RemediationInstruction, RemediationRefused, Store
 from analyzers.remediation.types import Remediation, RemediationState
+
+MOST_INSTANCES = 16  # named in an entry
 
 
 class Transition:
@@ -53,6 +56,11 @@ class Transition:
 
     def audit(self, kind: str, by: str, one: Remediation | None, details: dict[str, Any] | None = None) -> None:
         """Add an entry for audit log, timeline and stream."""
-        about = {} if one is None else {"incident": one.incident, "kind": one.kind, "nodes": list(one.nodes)}
+        about: dict[str, Any] = (
+            {} if one is None else {"incident": one.incident, "kind": one.kind, "nodes": list(one.nodes)}
+        )
+        if one is not None and one.role_restart is not None:
+            epochs = dict(islice(one.role_restart.epochs.items(), MOST_INSTANCES))
+            about |= {"role": one.role, "role_restart": {"instance": one.role_restart.instance, "epochs": epochs}}
         id = None if one is None else one.id
         self.instructions.append(AuditEntry(kind=kind, by=by, remediation=id, details=about | (details or {})))

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from analyzers.incidents.downtime import Downtime
 from analyzers.incidents.messages import Alarm, Ask, Close, EngineInstruction, Judge, Merge, Open, Publish
 from analyzers.model.incident import Incident
+from analyzers.model.verdict import Action
 from service.engine.downtimes import write_downtime
 from service.reports.story import no_fault
 from service.store import commands, incidents, timeline
@@ -160,5 +161,12 @@ def _summary(published: Publish) -> dict[str, Any]:
         "abstained": verdict.abstained,
         "culprits": [f"{one.kind}:{one.id}" for one in verdict.culprits[:16]],
         "action": verdict.action.kind,
+        **_of_role(verdict.action),
         "looks": published.cut.looks,
     }
+
+
+def _of_role(action: Action) -> dict[str, str]:
+    """Return which role, and which instance of it, an action restarts."""
+    named = {"role": action.role, "instance": action.instance} if action.kind == "restart_role" else {}
+    return {name: value for name, value in named.items() if value}

@@ -48,7 +48,7 @@ def _published(details: Details) -> str:
     if "culprits" in details:
         parts.append(", ".join(str(one).replace(":", " ", 1) for one in details["culprits"]) or "no culprit")
     if details.get("action"):
-        parts.append(str(details["action"]))
+        parts.append(" ".join(str(details[name]) for name in ("action", "role", "instance") if details.get(name)))
     return f"version {details.get('version', '?')}{': ' if parts else ''}{', '.join(parts)}"
 
 

@@ -58,7 +58,7 @@ def rank_of(one: Instance, topology: Topology) -> int | None:
 
 def _finding(stall: Stall, instances: Mapping[Seat, Instance], rules: RoleRules, topology: Topology) -> Finding:
     row = fault_class(stall.fault_class)
-    waits = f"; {stall.blocked} instances wait for it, directly or not" if stall.blocked else ""
+    waits = f"{stall.behind}, directly or not" if stall.blocked else ""
     name = f"{stall.role} {stall.instance}".strip()
     shown = Evidence(text=f"{name}: {stall.why}{waits}", source=stall.source, at=stall.at)
     cause: Cause = row.causes[0] if stall.instance else row.causes[-1]

@@ -19,12 +19,11 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     for stall in stalls_of(view)[:MOST_NAMED]:
         numbers = list(numbers_of(view, stall.whom).values())[:MOST_NAMED]
         name = f"{stall.role} {stall.instance}".strip()
-        waits = f"; {stall.blocked} instances wait for it" if stall.blocked else ""
         yield Symptom(
             kind="hang",
             detector="role_stalled",
             at=stall.since,
-            text=f"{name}: {stall.why}{waits}",
+            text=f"{name}: {stall.why}{stall.behind}",
             ranks=tuple(numbers),
             nodes=tuple(sorted({view.ranks[number] for number in numbers if number in view.ranks})),
         )
