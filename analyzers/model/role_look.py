@@ -86,9 +86,12 @@ class Look:
 
     def is_overdue(self, one: Instance) -> bool:
         """Whether it has been in its phase for longer than that may take."""
+        return self.fresh(one.spoke_at) and self.was_overdue(one)
+
+    def was_overdue(self, one: Instance) -> bool:
+        """Whether it would be by now in the phase of its last word, however old that is."""
         longest = self.rules.of_phase(one.phase).longest_seconds
-        fresh = self.fresh(one.spoke_at) and one.phase_since is not None
-        return fresh and 0 < longest < self.now - (one.phase_since or 0.0)
+        return one.phase_since is not None and 0 < longest < self.now - one.phase_since
 
     def stall(
         self, fault_class: str, one: Instance, since: float, strength: float, why: str, seen: Seen = NOT_SEEN

@@ -70,9 +70,12 @@ class Silence:
     def is_deaf(self) -> bool:
         """Whether so many are silent at once, or on so many machines, that who listens is at fault."""
         share, nodes = self.bounds.lost_share, set(_nodes(self.every))
-        quiet = set(_nodes([one for one in self.every if one.seat in self.seconds]))
+        silent = [one for one in self.every if one.seat in self.seconds]
+        quiet = set(_nodes(silent))
         if len(quiet) >= LEAST_DEAF_NODES and len(quiet) > share * len(nodes):
             return True
+        if all(one.node for one in silent) and len(quiet) < LEAST_DEAF_NODES and len(quiet) <= share * len(nodes):
+            return False  # it is these machines, and the others are heard
         return len(self.seconds) > 1 and len(self.seconds) > share * len(self.every)
 
     def is_former(self, one: Instance) -> bool:

@@ -103,7 +103,9 @@ class _Search(Look):
         if silent is not None and deaf:
             why = f"it was not heard for {silent:.0f} s, and its endpoint does not answer"
             return self.stall("role_lost", one, since, 0.9, why, seen)
-        if self.rules.phase_kind(one.phase) in _WITHOUT_HEARTBEAT and not self.is_overdue(one):
+        if self.rules.phase_kind(one.phase) in _WITHOUT_HEARTBEAT and not (
+            self.is_overdue(one) if silent is None else self.was_overdue(one)
+        ):
             return None
         if deaf:
             still = self._rests(one)

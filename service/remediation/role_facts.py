@@ -18,6 +18,7 @@ from analyzers.remediation.role_restart import PastRestart, RoleFacts, RoleInsta
 from analyzers.remediation.types import Remediation
 from service.remediation import rows
 from service.roles.directory import Slot, lease_left
+from service.roles.readings import running
 from service.store.models import Job, RoleSlot
 from service.store.models import Remediation as Row
 
@@ -82,11 +83,9 @@ def build_request(
 
 
 def _slots(session: Session, job: str) -> list[Slot]:
-    """Return the slots of the newest attempt."""
+    """Return the slots of the attempt that runs."""
     query = select(RoleSlot).where(RoleSlot.job == job).order_by(RoleSlot.role, RoleSlot.instance)
-    found = [msgspec.convert(row.document, Slot) for row in session.scalars(query)]
-    newest = max((slot.attempt for slot in found), default=0)
-    return [slot for slot in found if slot.attempt == newest]
+    return running(msgspec.convert(row.document, Slot) for row in session.scalars(query))
 
 
 def _instance(slot: Slot, heard_at: float) -> RoleInstance:

@@ -104,3 +104,26 @@ def test_many_machines_silent_at_once_are_not_all_lost() -> None:
             for number in range(16)
         }
         assert bool(named(scene(how))) is silent
+
+
+def test_a_machine_of_most_instances_that_is_silent_is_lost() -> None:
+    """Six of nine are on it, and those of the other are heard. Where all are on one machine, who listens may be deaf."""
+    quiet = {"phase": "generate", "silent_from": 540.0}
+    for nodes, expected in (("ab", 6), ("aa", 0)):
+        how: dict[tuple[str, str], Any] = {
+            ("rollout", str(number)): {**(quiet if number < 6 else GENERATES), "node": nodes[number >= 6]}
+            for number in range(9)
+        }
+        how |= dict.fromkeys(HEALTHY.keys() - how.keys())
+        assert len(named(scene(how))) == expected
+
+
+def test_one_that_dies_in_a_phase_without_heartbeats_is_lost_once_that_is_over() -> None:
+    """It says nothing any more, and a switch takes five minutes at the most."""
+    switch = {"phase": "offload", "silent_from": 100.0}
+    for since, expected in ((90.0, [("role_lost", "rollout", "3")]), (400.0, [])):
+        dies = [
+            replace(one, phase=None) if (one.at or 0.0) > START + since + 20.0 else one
+            for one in readings("rollout", "3", **{**switch, "phase_since": since, "silent_from": since + 10.0})
+        ]
+        assert named([*scene({("rollout", "3"): None}), *dies]) == expected
