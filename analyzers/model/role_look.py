@@ -53,6 +53,10 @@ class Look:
     _usual: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        # An end that an instance's heartbeats outlive is of another process: of a former one, or of another's number.
+        late = self.bounds.heartbeat_seconds
+        heard = {seat: one.renewed_at - late for seat, one in self.instances.items() if one.renewed_at is not None}
+        self.seen = {seat: one for seat, one in self.seen.items() if not one.is_before(heard.get(seat))}
         self.waits = RoleWaits(self.instances, self.rules, self.now)
         self.silence = Silence(list(serving(self.instances)), self.waits.waiting, self.bounds, self.seen)
 

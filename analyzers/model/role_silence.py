@@ -35,6 +35,10 @@ class Seen:
     own_code: str = ""  # where its main thread ran, in every round of stacks, in the program's own code
     elsewhere: bool = False  # its newest stacks do not stand in one place of that
 
+    def is_before(self, heard_at: float | None) -> bool:
+        """Whether it is the end of a process before an instance was heard; None: that was never heard."""
+        return self.state in ENDED and self.at is not None and heard_at is not None and self.at < heard_at
+
 
 NOT_SEEN = Seen()
 

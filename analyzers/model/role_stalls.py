@@ -21,7 +21,11 @@ PAST = 5.0  # times its own longest rest
 LATE = 0.6  # so sure is that a trainer stands which is late and uses its processor: it may do something rare
 MOST_BY_CHANCE = 6  # so few may all come late
 FINE = 1.1  # readings a rest of a counter that shows work at nearly every one
-FEW = 0.25  # of the most requests that an engine ever had: the tail of a step
+MANY = 16  # requests of a server that do not all take long by chance
+FEW, FEW_SHARE = (
+    2,
+    0.25,
+)  # requests, and of the most that an engine ever had: all of them may be in calls that it does not state
 _TRAINS = frozenset({"trainer", "hybrid", "critic"})  # a reference or a reward in such a phase may have nothing to do
 _START = "warm_up"  # one that has finished nothing yet may compile for its first request
 MOST_OF = 0.8  # of the time it was busy
@@ -203,9 +207,10 @@ class _Search(Look):
     def _may_work(self, one: Instance, count: Count | None, *, engine: bool) -> bool:
         """Whether its rest may be that of long requests: few are left, or it uses its processor and counts what has ended."""
         active = self.seen.get(one.seat, NOT_SEEN).still_seconds
-        ends = not engine or count is None or count.looks > FINE * count.rests
+        many = engine or (one.requests_running or 0) >= MANY
+        ends = not many or count is None or count.looks > FINE * count.rests
         busy = active is not None and active < self.bounds.heartbeat_seconds and ends
-        return busy or (engine and (one.requests_running or 0) <= FEW * one.most_running)
+        return busy or (engine and (one.requests_running or 0) <= min(FEW, FEW_SHARE * one.most_running))
 
     def _still_in_training(self, one: Instance, rests: float, *, past: bool) -> Stall:
         """Return what is said of a trainer. One that waits for its peers may rest, and use its processor or not."""

@@ -91,11 +91,10 @@ def _slots(session: Session, job: str) -> list[Slot]:
 def _instance(slot: Slot, heard_at: float) -> RoleInstance:
     """Return an instance. Its lease is over only where a peer was heard after its end: else the service was away."""
     over = slot.state == "serving" and lease_left(slot, heard_at, 0.0) <= 0
-    lost = slot.state == "fenced" or over
     return RoleInstance(
         role=slot.role, instance=slot.instance, epoch=slot.epoch, node=slot.node, weights=slot.weights,
         first_weights=slot.first_weights, registered_at=slot.registered_at, worked=slot.worked,
-        state="lost" if lost else "left" if slot.state == "left" else "serving",
+        state="lost" if over else slot.state,
     )  # fmt: skip
 
 
