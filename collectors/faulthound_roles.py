@@ -181,7 +181,7 @@ class Membership:
 
     def _wait(self, sent_at: float) -> bool:
         """Wait until there is something to send: peers need endpoints and weights at once, and all else every few seconds."""
-        every = self._asked["lease_seconds"] / 3
+        every = min(LEASE_SECONDS, self._asked["lease_seconds"]) / 3  # of a long lease too
         self._changed.wait(0.0 if self._urgent else every)
         while not self._ended.is_set():
             self._changed.clear()

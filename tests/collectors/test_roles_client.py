@@ -247,3 +247,18 @@ def test_a_service_that_does_not_know_the_work_hears_the_rest(client: Client, mo
     assert refused.is_set()
     assert shown["items"][0]["activity"]["worked_seconds"] is None
     me.leave()
+
+
+def test_a_long_lease_is_renewed_as_often_as_any(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine forgets in three minutes what is not said again: an instance with a lease of ten would come and go."""
+    monkeypatch.setattr(roles, "LEASE_SECONDS", 0.6)
+    roles.join("reward", "0", service=of(client), lease_seconds=600.0)
+
+    def renewed_at() -> float:
+        found = client.app.state.service.roles.read("rl/math")
+        return next(slot.renewed_at for slot in found.slots.values())
+
+    first, until = renewed_at(), time.monotonic() + 20.0
+    while renewed_at() == first and time.monotonic() < until:
+        time.sleep(0.05)
+    assert renewed_at() > first
