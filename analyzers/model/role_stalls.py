@@ -22,10 +22,8 @@ LATE = 0.6  # so sure is that a trainer stands which is late and uses its proces
 MOST_BY_CHANCE = 6  # so few may all come late
 FINE = 1.1  # readings a rest of a counter that shows work at nearly every one
 MANY = 16  # requests of a server that do not all take long by chance
-FEW, FEW_SHARE = (
-    2,
-    0.25,
-)  # requests, and of the most that an engine ever had: all of them may be in calls that it does not state
+# Requests, and of the most that an engine ever had: all of them may be in calls that it does not state.
+FEW, FEW_SHARE = 2, 0.25
 _TRAINS = frozenset({"trainer", "hybrid", "critic"})  # a reference or a reward in such a phase may have nothing to do
 _START = "warm_up"  # one that has finished nothing yet may compile for its first request
 MOST_OF = 0.8  # of the time it was busy

@@ -16,9 +16,8 @@ from analyzers.verdict.candidates import Candidate
 
 _ENOUGH = 0.85
 _ENOUGH_TO_RESTART = 0.75
-_NO_MEND = frozenset(
-    {"raised_again", "everywhere", "asked", "from_outside"}
-)  # a new process would end as well, or is not wanted
+# A new process would end as well, or is not wanted.
+_NO_MEND = frozenset({"raised_again", "everywhere", "asked", "from_outside"})
 _MORE_THAN_A_ROLE = frozenset({"probe", "reattempt", "evict"})
 """What a failure asks for where no role is known. Of an instance of a role, the restart of that comes first."""
 LOST_A_PEER = "echoes_only"
@@ -129,9 +128,8 @@ def _restart(pairs: list[tuple[Candidate, Culprit]]) -> Action | None:
     reported = more and ("roles" in root.families - {root.finding.family} or of_process)
     if not (reported or row.strongest == "restart_role") or not root.certain or "hardware" in root.families:
         return None
-    one = len(entry.instances) == 1 and "roles" in root.families | set(
-        row.claimed_by
-    )  # the roles' own readings name it
+    named_by = root.families | set(row.claimed_by)
+    one = len(entry.instances) == 1 and "roles" in named_by  # the roles' own readings name this instance
     alike = root.finding.cause == "unknown" and not (
         root.narrowed or one
     )  # no evidence tells the ranks of the role apart

@@ -94,7 +94,7 @@ def _not_replaced(ends: list[ProcessState], window: Window) -> list[ProcessState
         return ends
     from analyzers.model.role_epochs import former_holders  # few jobs have a directory of roles
 
-    former = former_holders(readings)
+    former = former_holders(sorted(readings, key=lambda one: one.at or 0.0))
     return [row for row in ends if not former.had_lost(row.role or "", row.pid, row.node, row.at or 0.0)]
 
 

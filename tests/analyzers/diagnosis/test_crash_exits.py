@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collectors.records import LogEvent, ProcessState, Record
+from collectors.records import DIRECTORY, LogEvent, ProcessState, Record, RoleState
 from tests.support.crash_claims import died, echo, judged, named, only, raised
 
 
@@ -318,3 +318,15 @@ def test_an_exit_that_may_be_of_the_process_that_lost_a_peer_names_none(
 
     assert (finding.fault_class == "left_by_itself") is named_by_exit
     assert bool(finding.suspects) is named_by_exit
+
+
+@pytest.mark.parametrize(("fenced_at", "found"), [(99.0, []), (101.0, ["killed_unexplained"])])
+def test_who_had_lost_its_instance_before_it_ended_did_not_crash(fenced_at: float, found: list[str]) -> None:
+    """Who restarts a role fences its epoch and ends the process then; one that is fenced after its end was lost."""
+    end = msgspec.structs.replace(ended(1, 100.0, signal=9), role="rollout")
+    says = {"role": "rollout", "instance": "1", "epoch": 4, "pid": 101, "node": "node-1.example.org"}
+    story: list[Record] = [
+        RoleState(source=DIRECTORY, at=at, state=state, **says)  # type: ignore[arg-type]
+        for at, state in ((fenced_at, "fenced"), (90.0, "serving"))
+    ]
+    assert [one.fault_class for one in judged([end, *story])] == found

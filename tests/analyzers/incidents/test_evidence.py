@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from analyzers.incidents.evidence import MOST_STEPS_OF_LEAD, Evidence
-from collectors.records import ProcessState, Steps
+from collectors.records import DIRECTORY, ProcessState, RoleState, Steps
 
 
 def steps(rank: int, step: int, job: str = "llama") -> Steps:
@@ -82,3 +82,15 @@ def test_what_is_forgotten_takes_the_pair_along() -> None:
         evidence = states("SSTTSSSSSSSS")
         evidence.forget(through)
         assert shown(evidence) == "S6 S7 S8 S9 S10 S11"
+
+
+def test_that_an_epoch_was_fenced_outlasts_who_registers_next() -> None:
+    """Both come within the span of which else the newest reading is kept: without the first, the process's end is a crash."""
+    evidence = Evidence()
+    for sequence, (at, epoch, state) in enumerate(
+        ((100.0, 1, "serving"), (101.0, 1, "fenced"), (103.0, 2, "serving")), 1
+    ):
+        said = RoleState(source=DIRECTORY, job="rl", role="reward", instance="0", at=at, epoch=epoch, state=state)  # type: ignore[arg-type]
+        evidence.add(sequence, [said])
+    kept = [one for _, _, one in evidence.since(0) if isinstance(one, RoleState)]
+    assert sorted((one.epoch, one.state) for one in kept) == [(1, "fenced"), (2, "serving")]

@@ -68,8 +68,8 @@ def said(says: Says, at: float) -> Iterator[RoleState]:
                 name: START + reported.pop(name) for name in ("phase_since", "waiting_since") if name in reported
             }
             yield RoleState(
-                source=DIRECTORY, job="rl", role=role, instance=str(rank), at=START + at, epoch=1, node="elsewhere",
-                **{"state": "serving", "renewed_at": START + at, **instants, **reported},
+                source=DIRECTORY, job="rl", role=role, instance=str(rank), at=START + at,
+                **{"state": "serving", "epoch": 1, "node": "elsewhere", "renewed_at": START + at, **instants, **reported},
             )  # fmt: skip
 
 
@@ -227,6 +227,27 @@ def test_a_rollout_that_was_given_up_before_it_was_killed_is_no_crash(
 
     seen = [one.detector for _, one in watched(until, given_up, rollout3=137)[1]]
     assert [one for one in seen if one == "rank_dead"] == found
+
+
+@pytest.mark.parametrize(("fenced_at", "found"), [(-5.0, []), (5.0, ["rank_dead"])])
+@pytest.mark.parametrize("role", ["rollout", "trainer"])
+def test_who_restarts_an_instance_fences_it_and_then_ends_its_process(
+    role: str, fenced_at: float, found: list[str]
+) -> None:
+    """Soon another process has its place: the end of the former one is no crash, of a trainer neither."""
+    index = SEATS.index((role, 1))
+
+    def restarted(of: str, rank: int, at: float) -> dict[str, Any] | None:
+        reported = dead_engine(of, 0, at)
+        if (of, rank) != (role, 1):
+            return reported
+        node = {**reported, "node": node_of(role, 1)}
+        if at > TRAINED_SECONDS + 5.0:
+            return {**node, "epoch": 2, "pid": 999}
+        return {**node, "pid": 100 + index, "state": "fenced" if at > TRAINED_SECONDS + fenced_at else "serving"}
+
+    seen = watched(TRAINED_SECONDS + 40.0, restarted, **{f"{role}1": 137})[1]
+    assert [one.detector for _, one in seen if one.detector == "rank_dead"] == found
 
 
 def log(says: Says, seconds: float, stepping_until: float) -> Iterator[Received]:

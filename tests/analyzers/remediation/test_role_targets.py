@@ -7,6 +7,8 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
+from analyzers.model.verdict import Action, Culprit, Verdict
+from analyzers.remediation.role_restart import role_options
 from tests.analyzers.remediation.test_role_restart import FACTS, instance, judged, plan
 
 
@@ -35,3 +37,21 @@ def test_an_instance_with_the_number_of_a_rank_elsewhere_is_not_restarted(
     known = tuple(replace(one, state=state) if one.instance == "1" else one for one in FACTS.instances)
     chosen = plan(judged("rollout", 3, "r1"), replace(FACTS, instances=known))
     assert tuple(chosen.restart.epochs if chosen.restart else ()) == restarted
+
+
+def test_the_restart_of_a_whole_role_leaves_out_what_has_left_it() -> None:
+    """A rollout that was fenced for good is one that its owner took away; a fenced trainer may be half restarted."""
+    gone: dict[tuple[str, str], Literal["left", "fenced"]] = {
+        ("rollout", "1"): "left", ("rollout", "3"): "fenced", ("trainer", "1"): "fenced",
+    }  # fmt: skip
+    facts = replace(
+        FACTS,
+        instances=tuple(replace(one, state=gone.get((one.role, one.instance), one.state)) for one in FACTS.instances),
+    )
+    for role, restarted in (("rollout", {"0", "2"}), ("trainer", {"0", "1"})):
+        asked = Verdict(
+            symptom="unknown", cause="unknown", abstained=False, culprits=(Culprit(root="r1", kind="role", id=role),),
+            action=Action(kind="restart_role", role=role),
+        )  # fmt: skip
+        (option,) = role_options(asked, facts)
+        assert set(option.restart.epochs) == restarted

@@ -13,7 +13,17 @@ from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict import roles
 from analyzers.verdict.judge import judge
-from collectors.records import Frame, KernelEvent, LogEvent, Record, StackDump, Thread
+from collectors.records import (
+    DIRECTORY,
+    Frame,
+    KernelEvent,
+    LogEvent,
+    ProcessState,
+    Record,
+    RoleState,
+    StackDump,
+    Thread,
+)
 from collectors.records.identity import with_role
 from service.packaged_knowledge import load
 from tests.support.role_scenes import JOB, SEATS, START, looks, node_of, pid_of, placements
@@ -126,3 +136,39 @@ def test_who_leads_is_named_as_of_its_own_role_in_a_sentence_of_another() -> Non
     named = roles._named("trainer", lead)  # type: ignore[arg-type]
     assert with_role(f"{named} is shown by better evidence", "rollout") == "trainer 2 is shown by better evidence"
     assert with_role(roles._named("", lead), "rollout") == "a process without a role"  # type: ignore[arg-type]
+
+
+def of_directory(pids: dict[str, int]) -> list[Record]:
+    """Return what a directory says of rollouts: whose process each is."""
+    return [
+        RoleState(
+            **JOB, source=DIRECTORY, role="rollout", instance=name, pid=pid, node="n0", epoch=1, state="serving",
+            at=START + 30.0 + 10.0 * tick, renewed_at=START + 30.0, phase="generate", requests_running=1,
+        )
+        for name, pid in pids.items()
+        for tick in range(3)
+    ]  # fmt: skip
+
+
+def test_a_stopped_process_of_an_instance_is_restarted_and_its_node_is_not_evicted(knowledge: Knowledge) -> None:
+    """Instance b of the directory is rank 2; without a directory the node is evicted, as of any rank."""
+    records = [*placements(), *looks(("rollout", 2))]
+    known = of_directory({name: pid_of("rollout", rank) for rank, name in enumerate("dcba")})
+
+    action = judged([*records, *known], knowledge).action
+    assert (action.kind, action.role, action.instance, action.nodes) == ("restart_role", "rollout", "b", ())
+    assert judged(records, knowledge).action.kind == "evict"
+
+
+def test_a_killed_rollout_has_no_victims_among_the_others(knowledge: Knowledge) -> None:
+    """They work each by themselves, and what they wait for is no question of its end."""
+    end = ProcessState(
+        **JOB, role="rollout", rank=2, node="n0", pid=pid_of("rollout", 2), at=START + 55.0, received_at=START + 56.0,
+        boot_id="b", state="X", signal=9, source="process", started_at=START,
+    )  # fmt: skip
+    known = of_directory({str(rank): pid_of("rollout", rank) for rank in range(4)})
+    verdict = judged([*placements(), *looks(), end, *known], knowledge)
+
+    assert [one.instances for one in verdict.culprits] == [("2",)]
+    assert verdict.victims.count == 0
+    assert not [one for one in verdict.missing if "waiting" in one.what]

@@ -124,3 +124,18 @@ def test_what_an_earlier_attempt_left_is_not_missed(client: Client, monkeypatch:
     client.app.state.service.role_readings.note_missing()
     found = [one for stored in batches(client, 2) for one in readings(stored) if one.at == later]
     assert sorted(one.instance for one in found) == ["1", "2"]
+
+
+def test_that_an_epoch_was_fenced_is_reported_before_its_successor(client: Client) -> None:
+    """Both come within one second: the end of the fenced process is part of the restart, and the engine has to know it."""
+    first = register(client)["epoch"]
+    assert (
+        client.post(
+            f"{URL}/fence", json={"role": "rollout", "instance": "3", "epoch": first, "reason": "it is restarted"}
+        ).status_code
+        < 300
+    )
+    second = register(client, process="b", pid=4_712)["epoch"]
+    found = [(one.epoch, one.state, one.pid) for stored in batches(client, 1) for one in readings(stored)]
+    assert (first, "fenced", 4_711) in found
+    assert (second, "serving", 4_712) in found
