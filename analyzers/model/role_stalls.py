@@ -205,7 +205,8 @@ class _Search(Look):
     def _may_work(self, one: Instance, count: Count | None, *, engine: bool) -> bool:
         """Whether its rest may be that of long requests: few are left, or it uses its processor and counts what has ended."""
         active = self.seen.get(one.seat, NOT_SEEN).still_seconds
-        many = engine or (one.requests_running or 0) >= MANY
+        came = (one.requests_running or 0) + (one.requests_waiting or 0) - one.held_then
+        many = engine or (one.requests_running or 0) >= MANY or came >= self.bounds.pile_least
         ends = not many or count is None or count.looks > FINE * count.rests
         busy = active is not None and active < self.bounds.heartbeat_seconds and ends
         return busy or (engine and (one.requests_running or 0) <= min(FEW, FEW_SHARE * one.most_running))

@@ -47,6 +47,19 @@ def test_a_tool_that_works_may_have_long_calls_alone(running: int, seen: Seen, a
     assert (found.strength >= 0.75, not found.missing) == (accused, accused)
 
 
+def test_calls_that_keep_coming_to_a_tool_that_finishes_none_accuse_it() -> None:
+    """Those that came since it finished one are not all long."""
+    calls = {"phase": "tool", "running": 4, "steps": 8, "still_from": 300.0}
+    records = [
+        msgspec.structs.replace(one, requests_running=9)
+        if one.role == TOOL[0] and (one.at or 0.0) > START + 400.0
+        else one
+        for one in scene({TOOL: calls})
+    ]
+    (found,) = [one for one in stalls(records, {TOOL: BUSY}) if one.role == "environment"]
+    assert (found.strength >= 0.75, found.missing) == (True, "")
+
+
 def test_the_last_few_requests_of_an_engine_accuse_it_of_nothing() -> None:
     """Of the eight that it had two are left, in calls of a tool that it does not speak of."""
     records = [

@@ -92,7 +92,7 @@ def test_lists_and_what_they_list(url: str) -> None:
     assert "gpu-0002  2-3" in shown.stdout
     asked = {"role": "rollout", "instance": "3", "process": "a", "phase": "generate"}
     assert httpx.put(f"{url}/v1/jobs/{JOB}/roles", json=asked).status_code == 200
-    roles = faulthound("jobs", "show", JOB, "--service", url).stdout.partition("roles: 1 instances")[2]
+    roles = faulthound("jobs", "show", JOB, "--service", url).stdout.partition("roles: 1 instance")[2]
     assert roles.split()[9:12] == ["rollout", "3", "generate"]
     ranks = json.loads(faulthound("jobs", "show", JOB, "--json", "--service", url).stdout)["ranks"]
     assert [row["node"] for row in ranks] == ["gpu-0001"] * 2 + ["gpu-0002"] * 2
