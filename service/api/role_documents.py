@@ -11,7 +11,7 @@ from analyzers.model.doc import doc
 from service.api.problems import Problem
 from service.api.state import Service
 from service.clock import now
-from service.roles.directory import Directory, RoleDocument, Slot
+from service.roles.directory import Directory, RoleDocument, Slot, lease_left
 from service.roles.watching import TooManyWatchers
 
 RETRY_SECONDS = 5.0
@@ -57,7 +57,7 @@ def directory_document(job: str, found: Directory, rules: RoleRules) -> Director
     serving = {one.role for one in items if one.state == "serving"} - {"queue"}
     unknown = sorted(role for role in serving if not rules.kind(role))
     at = now()
-    unheard = [one for one in items if one.state == "serving" and at - one.renewed_at > one.lease_seconds]
+    unheard = [one for one in found.slots.values() if one.state == "serving" and lease_left(one, at, 0.0) < 0]
     return DirectoryDocument(
         job=job, version=found.version, epoch=found.epoch, items=items, unknown_roles=tuple(unknown),
         unheard=tuple(f"{one.role} {one.instance}" for one in unheard),

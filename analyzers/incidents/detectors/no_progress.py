@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.recovery import allowed_silence_seconds
-from analyzers.incidents.job_views.role_stalls import TAIL_SECONDS, silence_counts_from, states_no_phase
+from analyzers.incidents.job_views.role_stalls import silence_counts_from, states_no_phase
 from analyzers.incidents.job_views.step_rhythm import EARLY_SECONDS, SHORTEST_SECONDS
 from analyzers.model.incident import Symptom
+from analyzers.model.role_loops import TAIL_SECONDS
 
 MOST_NAMED = 64
 # For so long ranks that wake as often as usual are taken to work; those that poll do that in a hang too.

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.role_stalls import TAIL_SECONDS, silence_counts_from, states_no_phase
+from analyzers.incidents.job_views.role_stalls import silence_counts_from, states_no_phase
 from analyzers.incidents.job_views.waits import OpenOperation
 from analyzers.model.incident import Symptom
+from analyzers.model.role_loops import TAIL_SECONDS
 
 SHORTEST_SECONDS, P99_FACTOR = 30.0, 3.0
 REPORT_SECONDS = 60.0  # two equal RAS reports, which come every thirty seconds

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
-from analyzers.incidents.job_views.role_stalls import TAIL_SECONDS, silence_counts_from, states_no_phase
+from analyzers.incidents.job_views.role_stalls import silence_counts_from, states_no_phase
 from analyzers.model.incident import Symptom
+from analyzers.model.role_loops import TAIL_SECONDS
 
 # Longer than an agent needs to report twice. ByteRobust waits for 600 s; here ranks that compute meanwhile count as alive, and
 # nothing is evicted on this sign.

@@ -22,7 +22,6 @@ from collectors.records import LogEvent, Record
 
 LEAST_STRENGTH = 0.5  # a weaker one supports others, and opens nothing
 EVERY_SECONDS = 5.0  # of thousands of instances one comes at any moment
-TAIL_SECONDS = 1_200.0  # RobustRL (arXiv 2512.22492): a rollout's longest tail took 1,050 s
 SAID_SECONDS = (
     120.0  # between a platform's line and the end that it announces: a grace period, and the reading of its log
 )

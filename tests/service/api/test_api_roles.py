@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from service.api import role_documents
 from tests.service.api.test_api_tokens import made
 from tests.support.role_epochs import epochs_from_one
 from tests.support.served import Client, served
@@ -60,6 +61,21 @@ def test_a_role_of_which_no_rule_says_what_it_is_for_is_named(client: Client) ->
     assert client.get(URL).json()["unknown_roles"] == ["oracle"]
     with client.stream("GET", f"{URL}/stream?wait_seconds=1") as answer:
         assert _next(answer.iter_lines())["unknown_roles"] == ["oracle"]
+
+
+def test_who_is_not_heard_within_its_lease_is_said(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its state stays what the directory holds: it keeps its place until another takes it. One that left is not missed."""
+    epochs = {}
+    for name, lease in (("0", 30.0), ("1", 600.0), ("2", 30.0)):
+        asked = {"role": "rollout", "instance": name, "process": name, "lease_seconds": lease}
+        epochs[name] = client.put(URL, json=asked).json()["role"]["epoch"]
+    client.post(f"{URL}/leave", json={"role": "rollout", "instance": "2", "epoch": epochs["2"]})
+    assert client.get(URL).json()["unheard"] == []
+    later = role_documents.now() + 60.0
+    monkeypatch.setattr(role_documents, "now", lambda: later)
+    shown = client.get(URL).json()
+    assert shown["unheard"] == ["rollout 0"]
+    assert [one["state"] for one in shown["items"]] == ["serving", "serving", "left"]
 
 
 def test_what_one_instance_says_is_bounded(client: Client) -> None:
