@@ -26,6 +26,9 @@ class SlowCosts:
     ideal: float
     stages: float
     data: float
+    longest: tuple[
+        int, float, float
+    ]  # the replica with most of the long microbatches: its index, their share, that of its steps
     links: float
     stalls: float
     stalled: tuple[int, float]  # the worker whose host stalls most, and what that alone costs
@@ -87,8 +90,8 @@ def _typical(seconds: Floats) -> float:
     return float(np.median(each)) if len(known) else 1e-300
 
 
-def even_data(pipeline: Pipeline) -> tuple[Seconds, float]:
-    """Return the durations with every microbatch alike, and how much of what they differ by their operations agree on.
+def even_data(pipeline: Pipeline) -> tuple[Seconds, float, tuple[int, float, float]]:
+    """Return the durations with every microbatch alike, how much of what they differ by their operations agree on, and whose.
 
     All operations on one microbatch, in all stages, take longer together where it is the microbatch that is long.
     """
@@ -108,7 +111,17 @@ def even_data(pipeline: Pipeline) -> tuple[Seconds, float]:
         np.stack([one * np.exp(level - agreed[int(key[2])]) for key, one in zip(keys, array, strict=True)])
         for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True)
     )
-    return even, agreement
+    return even, agreement, _longest(np.stack(list(agreed.values()))) if agreed else (-1, 0.0, 0.0)
+
+
+def _longest(agreed: Floats) -> tuple[int, float, float]:
+    """Return the replica with most of the time of long microbatches, its share of it, and in which share of its steps it is."""
+    over = np.where(agreed > LONG, np.exp(agreed) - 1, 0.0)  # microbatches x steps x replicas
+    each = over.sum(axis=(0, 1))
+    if not each.any():
+        return -1, 0.0, 0.0
+    most = int(np.argmax(each))
+    return most, float(each[most] / each.sum()), float((over[:, :, most] > 0).any(axis=0).mean())
 
 
 def _mean(stacked: Floats) -> Floats:
@@ -132,13 +145,13 @@ def _agreement(logs: dict[int, list[Floats]], agreed: dict[int, Floats]) -> floa
 
 def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
     """Return the costs of what no worker is to blame for, with ``pipeline`` as it would be without slow workers."""
-    even, agreement = even_data(pipeline)
+    even, agreement, longest = even_data(pipeline)
     best = ideal(pipeline)
     whole = float(pipeline.step_seconds(best).sum())
     no_stalls = tuple(np.zeros(array.shape) for array in pipeline.stalls)
     return SlowCosts(
         float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
-        pipeline.slowdown(even) if agreement >= AGREED else 1.0,
+        pipeline.slowdown(even) if agreement >= AGREED else 1.0, longest,
         _times(pipeline, pipeline.step_seconds(transfer={way: even_edges(one) for way, one in pipeline.transfer.items()})),
         _times(pipeline, pipeline.step_seconds(stalls=no_stalls)), _stalled(pipeline, table),
         {name: _alone(pipeline, best, whole, code) for code, name in enumerate(table.operations) if _runs(pipeline, code)},
@@ -146,6 +159,7 @@ def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
     )  # fmt: skip
 
 
+LONG = float(np.log(1.1))  # a microbatch that takes less more than others is none of the long ones
 AGREED = 0.5  # operations that share less of their variance than this do not vary because of their microbatch
 
 

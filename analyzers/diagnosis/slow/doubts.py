@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import node_of
+from analyzers.diagnosis.slow.levels import median_of_known
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
@@ -14,6 +15,7 @@ PART = 0.25  # an operation that shows less than this part of a worker's excess 
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
 UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
 OTHER_UNIT = float(np.log(100.0))  # a machine that is slower by as much would hold the job up altogether
+WORK_OF_EACH = "how much work each operation had: a column `tokens`"
 NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 
 
@@ -26,6 +28,8 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
             "the trace has transfers between stages and no column of stages",
             "the stage of each rank: a column `stage`",
         )
+    if (found := _of_unlike_work(seen, number)) is not None:
+        return found
     shared = float(seen.levels.shared[number])
     if shared > max(LEAST, PART * float(seen.outliers.excess[number])):
         text = "all stages of its replica take longer than those of the others"
@@ -42,15 +46,45 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
     return None
 
 
+def _of_unlike_work(seen: SlowSituation, number: int) -> tuple[str, str] | None:
+    """Return that a worker's one peer does not show how much work it has, or that it has as much in other portions."""
+    if int(seen.levels.peers[number]) == 2 and not seen.whole_batches and not of_known_work(seen, number):
+        return "one peer only shows it, and nothing of the trace how much work each had", WORK_OF_EACH
+    own, usual = _operations_a_step(seen, number)
+    excess = float(seen.outliers.excess[number])
+    if own > 0 and usual > 0 and excess + np.log(own / usual) < PART * excess:
+        return (
+            f"it runs {own:.3g} operations a step, its peers {usual:.3g}: as much work in other portions",
+            WORK_OF_EACH,
+        )
+    return None
+
+
+def _operations_a_step(seen: SlowSituation, number: int) -> tuple[float, float]:
+    """Return how many operations a worker runs in its usual step, and how many its usual peer does."""
+    table, count = seen.compute, len(seen.compute.workers)
+    each = np.bincount(table.worker * len(table.steps) + table.step, minlength=count * len(table.steps))
+    by_step = each.reshape(count, len(table.steps)).astype(np.float64)
+    usual = median_of_known(np.where(by_step > 0, by_step, np.nan), axis=1)
+    peers = (seen.levels.duty == seen.levels.duty[number]) & np.isfinite(usual)
+    peers[number] = False
+    return float(usual[number]), float(np.median(usual[peers])) if peers.any() else 0.0
+
+
 def _lengths_differ(seen: SlowSituation, number: int) -> bool:
     """Whether long microbatches may be all that a worker suffers from: it is alone in its replica, and was so from the start."""
-    worker, table = seen.table.workers[number], seen.compute
     if seen.costs is None or seen.costs.data < UNEVEN or seen.outliers.changed_at[number] >= 0:
         return False
+    return not of_known_work(seen, number)
+
+
+def of_known_work(seen: SlowSituation, number: int) -> bool:
+    """Whether the trace shows how much work a worker had: by tokens, or by another stage that ran the same microbatches."""
+    worker, table = seen.table.workers[number], seen.compute
     if np.isfinite(table.work[table.worker == number]).any():
-        return False
+        return True
     computing = [seen.table.workers[one] for one in np.unique(table.worker).tolist()]
-    return worker.dp < 0 or len({one.pp for one in computing if one.dp == worker.dp}) < 2
+    return worker.dp >= 0 and len({one.pp for one in computing if one.dp == worker.dp}) > 1
 
 
 def _has_experts(seen: SlowSituation) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.diagnosis.slow.claim import MOST_NAMED, evidence_of, finding, suspect_of, with_costs
+from analyzers.diagnosis.slow.claim import MOST_NAMED, evidence_of, finding, price, suspect_of, with_costs
+from analyzers.diagnosis.slow.costs import without_workers
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
@@ -47,11 +48,17 @@ def _healthy(seen: SlowSituation) -> Finding:
     if unseen := _without_trace(seen):
         why = f"{unseen} left no trace, and may be the one that the others wait for"
         return unmeasured(f"{why}: traces of all ranks would show it")
+    if numbered := _alone_in_its_steps(seen):
+        return unmeasured(
+            f"{numbered} has no step whose number the others have: steps that are numbered alike can be compared"
+        )
     spread_text, limit_text = (f"{float(np.exp(one) - 1):.1%}" for one in (seen.outliers.spread, seen.outliers.limit))
     if len({worker.pp for worker in seen.table.workers}) > 1 and not seen.table.has_starts:
         text = f"no worker of {len(seen.table.workers):,} takes {limit_text} longer than its peers"
         shown = evidence_of(seen.table.workers[0], text)
         return finding("slow_unmeasured", "unknown", "unknown", evidence=(shown,), missing=(UNPLAYED,))
+    if seen.outliers.spread > UNLIKE and (found := _waited_for(seen)) is not None:
+        return found
     if seen.outliers.spread > UNLIKE:
         fault_class = "unlike_machines"
         text = f"the workers differ by {spread_text} and more for the same work, steadily, and none stands apart: unlike machines"
@@ -64,6 +71,39 @@ def _healthy(seen: SlowSituation) -> Finding:
     shown = evidence_of(seen.table.workers[0], text)
     missing = ("more steps would show whether a worker is slower by less",) if seen.outliers.limit > UNSEEN else ()
     return finding(fault_class, "healthy", "none", evidence=with_costs(seen, shown), rejected=latent, missing=missing)
+
+
+def _waited_for(seen: SlowSituation) -> Finding | None:
+    """Return that the job waits for one worker, where all differ too much to say that it stands apart; None: it does not."""
+    level = np.where(seen.levels.peers > 1, seen.levels.level, -np.inf)
+    number = int(np.nanargmax(level))
+    if seen.pipeline is None or level[number] < UNSEEN:
+        return None
+    healed = without_workers(
+        seen.pipeline, seen.compute, np.array([number]), seen.levels.level, seen.outliers.changed_at * 0
+    )
+    costs = seen.pipeline.slowdown(healed)
+    if costs < float(np.exp(UNSEEN)):
+        return None
+    worker, times = seen.table.workers[number], float(np.exp(level[number]))
+    text = (
+        f"{worker.name} takes {times:.2f} times as long as the median of its peers, which costs {price(seen, costs)}; "
+        f"the others differ by {float(np.exp(seen.outliers.spread) - 1):.1%} and more among themselves"
+    )
+    missing = (
+        f"whether {worker.name} is always so: more steps, or clocks, power and other work of its machine, would show it"
+    )
+    shown = with_costs(seen, evidence_of(worker, text))
+    return finding("slow_undecided", "slow", "unknown", evidence=shown, missing=(missing,), costs=costs)
+
+
+def _alone_in_its_steps(seen: SlowSituation) -> str:
+    """Name a worker that has most of its steps without any other: their numbers are its own."""
+    known = np.isfinite(seen.levels.by_step)
+    if len(known) < 2:
+        return ""
+    alone = (known & (known.sum(axis=0) == 1)).sum(axis=1) * 2 > np.maximum(known.sum(axis=1), 1)
+    return seen.table.workers[int(np.argmax(alone))].name if alone.any() else ""
 
 
 def _without_trace(seen: SlowSituation) -> str:

@@ -17,6 +17,7 @@ from analyzers.diagnosis.slow.op_table import OpTable
 from analyzers.model.medians import DEVIATION_BY_MEDIAN, MEDIAN_ERROR
 
 LEAST_NOISE = 0.003  # of a level: below this a profiler's own clock decides
+LASTING = 0.7  # of the steps since a change, and before it
 SHORTEST = 3  # steps on either side of a change
 
 
@@ -135,7 +136,16 @@ def changes(levels: Levels) -> tuple[Floats, Ints, Floats]:
     # Few steps may look quiet by chance: what is usual among the workers is the least.
     error = np.maximum(noise, max(float(np.median(noise)) if count else 0.0, LEAST_NOISE))
     times = size / (MEDIAN_ERROR * error * np.sqrt(1 / at + 1 / (steps - at)))
-    return size, at, times
+    return size, at, np.where(_is_lasting(filled, at, relative), times, 0.0)
+
+
+def _is_lasting(series: Floats, at: Ints, size: Floats) -> Mask:
+    """Mark the rows of which most values after a place are above half of their rise, and most before it are not."""
+    after = np.arange(series.shape[1]) >= at[:, None]
+    high = series > (row_median(series, ~after) + size / 2)[:, None]
+    share_after, share_before = ((high & part).sum(axis=1) / part.sum(axis=1) for part in (after, ~after))
+    lasting: Mask = (share_after >= LASTING) & (share_before <= 1 - LASTING)
+    return lasting
 
 
 def turn(series: Floats) -> Ints:

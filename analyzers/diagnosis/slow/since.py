@@ -19,7 +19,7 @@ MISSING = "what changed then: the code, the lengths of sequences, clocks and pow
 
 def slower_since(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that computations, or else steps, take longer than before, on all that do the same."""
-    found = [(f"all {len(seen.table.workers):,} workers take", *_rise(seen.levels.step_level))]
+    found = [(f"all {len(seen.table.workers):,} workers take", *_rise(_common(seen)))]
     found += [(f"stage {stage} takes on all its replicas", *risen(seen, stage)) for stage in _stages(seen)]
     found = [one for one in found if one[1] > 0]
     if not found:
@@ -31,6 +31,13 @@ def slower_since(seen: SlowSituation) -> Iterator[Finding]:
         text = f"{who} {times:.2f} times as long as before, since step {int(seen.table.steps[at])}"
         shown = evidence_of(seen.table.workers[0], text)
         yield finding("slow_together", "slow", "unknown", evidence=(shown,), missing=(MISSING,), costs=times)
+
+
+def _common(seen: SlowSituation) -> Floats:
+    """Return what workers share in each step, unknown where fewer than half of them have it."""
+    return np.where(
+        2 * np.isfinite(seen.levels.by_step).sum(axis=0) >= len(seen.table.workers), seen.levels.step_level, np.nan
+    )
 
 
 def risen(seen: SlowSituation, stage: int) -> tuple[float, int]:

@@ -16,6 +16,7 @@ from analyzers.diagnosis.slow.outliers import Outliers
 from analyzers.diagnosis.slow.pipeline import Pipeline
 from analyzers.model.topology import Topology
 
+WARM_UP_TIMES, FEWEST_SETTLED = 2.0, 4
 MOST_PLAYED = 8  # slow workers whose own cost is found
 TRUE_TO_LIFE = 0.15  # steps that are played this much longer or shorter than they were do not say what anything costs
 
@@ -56,8 +57,27 @@ def span(table: OpTable) -> Floats:
     return np.where(longest > 0, longest, np.nan)
 
 
+def _settled(table: OpTable) -> OpTable:
+    """Leave out the first steps of a trace that took a worker twice as long as its later ones: compiling, filling caches."""
+    count, steps = len(table.workers), len(table.steps)
+    if steps < FEWEST_SETTLED:
+        return table
+    computing = table.kind == COMPUTE
+    place = table.worker[computing] * steps + table.step[computing]
+    seconds = np.bincount(place, table.seconds[computing], count * steps).reshape(count, steps)
+    usual = levels.median_of_known(np.where(seconds > 0, seconds, np.nan), axis=1)
+    with np.errstate(invalid="ignore"):
+        long = np.any(seconds > WARM_UP_TIMES * usual[:, None], axis=0)
+    first = min(int(np.argmin(long)), max(1, steps // 4))
+    if not first or long[first]:  # longer than a warm-up is
+        return table
+    left = table.rows(table.step >= first)
+    return replace(left, steps=table.steps[first:], step=left.step - first, all_steps=table.all_steps or steps)
+
+
 def measure(table: OpTable, topology: Topology) -> SlowSituation | None:
-    """Return what a trace shows; None where none of its operations is compute."""
+    """Return what a trace shows after its warm-up; None where none of its operations is compute."""
+    table = _settled(table)
     kinds = table.kind
     mask = kinds == COMPUTE
     mask &= _in_steps(table, mask)

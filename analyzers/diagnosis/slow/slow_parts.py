@@ -21,7 +21,7 @@ from analyzers.diagnosis.slow.claim import (
     suspect_of,
     with_costs,
 )
-from analyzers.diagnosis.slow.op_table import LOADER
+from analyzers.diagnosis.slow.op_table import LOADER, Worker
 from analyzers.diagnosis.slow.paths import RECEIVER, SENDER
 from analyzers.diagnosis.slow.since import risen
 from analyzers.diagnosis.slow.situation import SlowSituation
@@ -29,6 +29,7 @@ from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, even_edges
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, SlowPathClaim, Suspect
 
 LINK_TIMES = 1.5  # a transfer that takes less than this times the others' is none of a slow link
+ONE_REPLICA = 0.8  # its share of the time of long microbatches, for them to be its own
 ONE_HOST = 0.7  # one host's share of what all stalls cost, for the stalls to be its own
 
 
@@ -66,15 +67,34 @@ def _loads(seen: SlowSituation) -> dict[int, float]:
     }
 
 
+def _of_one_worker(seen: SlowSituation, worker: Worker, steps: float) -> Finding:
+    """Return that one worker alone takes longer at times: longer data, or a machine that is slow at times."""
+    assert seen.costs is not None
+    text = f"in {steps:.0%} of the steps {worker.name} alone takes longer; without that the job would save"
+    missing = f"how much work {worker.name} had then (a column `tokens`), or its clocks, power and temperature"
+    shown = evidence_of(worker, f"{text} {price(seen, seen.costs.data)}")
+    return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=seen.costs.data)
+
+
 def uneven_data(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that microbatches differ."""
-    if seen.costs is None or seen.costs.data < WORTH:
+    if seen.costs is None or seen.pipeline is None or seen.costs.data < WORTH:
         return
+    saved = f"even ones would save {price(seen, seen.costs.data)}"
+    text = f"some microbatches take longer than others in all their operations, on changing workers; {saved}"
     source = seen.table.workers[0]
-    text = (
-        "some microbatches take longer than others in all their operations, on changing workers; "
-        f"even ones would save {price(seen, seen.costs.data)}"
-    )
+    index, share, steps = seen.costs.longest
+    if share > ONE_REPLICA and len(seen.pipeline.replicas) > 1:
+        mine = [
+            one for place, one in enumerate(seen.table.workers) if seen.pipeline.place(seen.table, place)[1] == index
+        ]
+        source = mine[0]
+        if len(seen.pipeline.stages) < 2 and not np.isfinite(seen.compute.work).all():
+            yield _of_one_worker(seen, source, steps)
+            return
+        text = f"some microbatches of replica {source.dp} take longer than others in all its stages; {saved}"
+        if len(mine) < 2:
+            text = f"some microbatches of {source.name} are longer than others in all their operations; {saved}"
     shown = Evidence(text=text, source=source.source)
     why = f"{text}: their sequence lengths differ, or what experts get"
     suspect = Suspect(kind="data", strength=LIKELY, why=why, evidence=(shown,))

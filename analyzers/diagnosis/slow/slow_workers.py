@@ -21,7 +21,8 @@ from analyzers.diagnosis.slow.claim import (
     suspect_of,
     with_costs,
 )
-from analyzers.diagnosis.slow.doubts import compared, doubt, of_one_kind, several
+from analyzers.diagnosis.slow.doubts import compared, doubt, of_known_work, of_one_kind, several
+from analyzers.diagnosis.slow.op_table import Worker
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -98,8 +99,9 @@ def _suspect(seen: SlowSituation, number: int) -> Suspect:
     cost = cost_of(seen, number)
     since = _since(seen, number)
     peers = int(seen.levels.peers[number]) - 1
-    against = f"{peers} peers of its duty" if not seen.whole_batches else "it took before"
-    said = f"{worker.name} takes {times:.2f} times as long for the same work as {against}{since}"
+    against = f"{peers} peer{'s' if peers != 1 else ''} of its duty" if not seen.whole_batches else "it took before"
+    same = " for the same work" if of_known_work(seen, number) else ""
+    said = f"{worker.name} takes {times:.2f} times as long{same} as {against}{since}"
     costs = f"this costs the job {price(seen, cost)}" if seen.pipeline is not None else ""
     why = "; ".join(part for part in (said, costs, doubt) if part)
     return suspect_of(worker, strength, why, node_of(seen, number))
@@ -122,12 +124,15 @@ def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
         return DOUBTFUL, f"only in {share:.0%} of the steps"
     if seen.whole_batches:
         return LIKELY, "whole batches do not show whether it computes or waits"
-    if int(seen.levels.peers[number]) - 1 < FEWEST_PEERS and at == 0:
-        return LIKELY, "two peers only show it"
+    if (peers := int(seen.levels.peers[number]) - 1) < FEWEST_PEERS:
+        few = "two peers only show it" if peers == 2 else "one peer only shows it"
+        return (LIKELY, few) if of_known_work(seen, number) else (DOUBTFUL, f"{few}, and nothing how much work it had")
     if several(seen, seen.outliers.slow.tolist()):
         return LIKELY, "others are slow at the same time"
     if not compared(seen, number):
         return LIKELY, "nothing of the trace shows that the others have the same duty"
+    if not of_known_work(seen, number):
+        return LIKELY, "nothing of the trace shows how much work it had: tokens, or other stages of its replica"
     if cost_of(seen, number) < WORTH:
         return LIKELY, ""
     if not np.isfinite(seen.step_seconds).any():
@@ -146,13 +151,21 @@ def _many(seen: SlowSituation, slow: list[int]) -> Finding:
     )  # fmt: skip
 
 
+def _listed(workers: list[Worker]) -> str:
+    """Name workers: a few each, more by their ranks."""
+    ranks = [worker.rank for worker in workers if worker.rank is not None]
+    if len(workers) > MOST_NAMED and len(ranks) == len(workers):
+        return f"ranks {ranges(ranks)}"
+    others = f" and {len(workers) - MOST_NAMED:,} more" if len(workers) > MOST_NAMED else ""
+    return " and ".join(worker.name for worker in workers[:MOST_NAMED]) + others
+
+
 def open_sets(seen: SlowSituation) -> Iterator[Finding]:
     """Yield the sets of workers of which some are slow where it is not shown which."""
     for members in seen.outliers.open:
         workers = [seen.table.workers[number] for number in members.tolist()]
         apart = float(np.exp(np.ptp(seen.levels.level[members])))
-        names = " and ".join(worker.name for worker in workers[:MOST_NAMED])
-        text = f"{names} take up to {apart:.2f} times as long as one another for the same work: some are slow, or some fast"
+        text = f"{_listed(workers)} take up to {apart:.2f} times as long as one another: some are slow, or some fast"
         missing = "a third replica, or the steps before it began, would show which of them is slow"
         yield finding(
             "slow_undecided",

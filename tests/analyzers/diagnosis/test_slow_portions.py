@@ -1,0 +1,121 @@
+"""Traces in which a worker had other work than its peers, at times, or only while it warmed up: no machine, and no false cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulation.traces.op_traces import OpJob
+from tests.analyzers.diagnosis.test_slow import Slow, ranks
+from tests.support.op_traces import Table, simulated
+
+REPLICAS = OpJob(stages=1, replicas=8, microbatches=4, steps=24)
+
+
+def _said(table: Table) -> str:
+    verdict = table.verdict()
+    return " ".join([*(one.why for one in verdict.culprits), *(one.text for one in verdict.evidence)])
+
+
+def _of_rank(table: Table, rank: int, *words: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return (table.columns["rank"] == rank) & table.named(*words)
+
+
+def _longer(table: Table, mine: np.ndarray[tuple[int], np.dtype[np.bool_]], times: float) -> Table:
+    return table.changed(duration=np.where(mine, times, 1.0) * table.columns["duration"])
+
+
+def test_one_of_two_that_has_become_slower_is_not_named_without_its_work() -> None:
+    """Its past shows that it has changed, and not that its data have not: the other has other data."""
+    table = simulated(replace(REPLICAS, replicas=2))
+    late = _of_rank(table, 1, "compute") & (table.columns["step"] >= 12)
+    verdict = _longer(table, late, 1.5).verdict()
+    assert (verdict.symptom, verdict.abstained, verdict.action.kind) == ("slow", True, "none")
+
+
+def test_one_of_two_with_tokens_is_tested() -> None:
+    """As many tokens as before take longer."""
+    table = simulated(replace(REPLICAS, replicas=2))
+    late = _of_rank(table, 1, "compute") & (table.columns["step"] >= 12)
+    verdict = _longer(table.changed(work=np.full(len(table), 4096.0)), late, 1.5).verdict()
+    assert (ranks(verdict), verdict.action.kind) == ([1], "probe")
+
+
+@pytest.mark.parametrize(("tokens", "action"), [(False, "probe"), (True, "evict")])
+def test_a_replica_of_one_stage_is_evicted_only_where_its_work_is_known(tokens: bool, action: str) -> None:
+    """Longer sequences, padded alike in every microbatch, look like a slow machine."""
+    table = simulated(OpJob(stages=1, replicas=8, microbatches=4, steps=24, worker=Slow(1.5, place=(0, 3))))
+    table = table.changed(work=np.full(len(table), 4096.0)) if tokens else table
+    verdict = table.verdict()
+    assert (ranks(verdict), verdict.action.kind) == ([3], action)
+    assert ("for the same work" in verdict.culprits[0].why) == tokens
+
+
+def test_half_as_many_microbatches_of_twice_the_length_are_the_same_work() -> None:
+    """Every step of it takes as long as those of the others."""
+    table = simulated(REPLICAS)
+    dropped = (table.columns["rank"] == 3) & (table.columns["microbatch"] >= 2)
+    verdict = _longer(table, _of_rank(table, 3, "compute"), 2.0).kept(np.flatnonzero(~dropped)).verdict()
+    assert verdict.culprits == ()
+    assert "other portions" in " ".join(one.text for one in verdict.evidence)
+
+
+@pytest.mark.parametrize("every", [3, 4])
+def test_a_worker_that_alone_is_slow_at_times_is_not_the_data(every: int) -> None:
+    """Long microbatches come to all workers; these are of one."""
+    table = simulated(REPLICAS)
+    mine = _of_rank(table, 5, "compute") & (table.columns["step"] % every == 0)
+    verdict = _longer(table, mine, 2.0).verdict()
+    assert (verdict.symptom, verdict.abstained, verdict.cause) == ("slow", True, "unknown")
+    assert "rank 5 (pp0/dp5) alone" in _said(_longer(table, mine, 2.0))
+
+
+def test_a_worker_that_is_slow_by_turns_has_no_onset() -> None:
+    """Since none of the steps it is slow in is it slow in all."""
+    table = simulated(REPLICAS)
+    mine = _of_rank(table, 3, "compute") & (table.columns["step"] % 2 == 1)
+    assert "since step" not in _said(_longer(table, mine, 1.6))
+
+
+@pytest.mark.parametrize(("steps", "times"), [(2, 5.0), (1, 20.0)])
+def test_steps_of_warm_up_are_left_out(steps: int, times: float) -> None:
+    """Compiling takes all of them long, and rank 0 longest; no step after it is any longer."""
+    table = simulated(REPLICAS)
+    first = (table.columns["step"] < steps) & table.named("compute")
+    table = _longer(_longer(table, first, times), first & (table.columns["rank"] == 0), 1.5)
+    verdict = table.verdict()
+    assert (verdict.symptom, verdict.action.kind) == ("healthy", "none")
+    assert f"{24 - steps} of 24 steps are compared" in _said(table)
+
+
+def test_steps_that_were_long_for_longer_than_a_warm_up_stay() -> None:
+    """Half of a trace is no warm-up."""
+    table = simulated(REPLICAS)
+    first = (table.columns["step"] < 12) & table.named("compute")
+    assert "steps are compared" not in _said(_longer(table, first, 3.0))
+
+
+def test_a_worker_that_numbers_its_steps_by_itself_is_not_compared() -> None:
+    """Nothing is said of all workers by the steps of one."""
+    table = simulated(replace(REPLICAS, worker=Slow(1.5, place=(0, 3))))
+    own = table.columns["step"] + 100 * (table.columns["rank"] == 3)
+    verdict = table.changed(step=own).verdict()
+    assert (verdict.symptom, verdict.abstained) == ("unknown", True)
+    assert "rank 3" in verdict.missing[0].what
+
+
+def test_many_of_which_half_are_slow_are_listed_by_their_ranks() -> None:
+    """No four of them are said to differ, which do not."""
+    table = simulated(replace(REPLICAS, worker=lambda _, replica, __: 1.5 if replica >= 4 else 1.0))
+    said = _said(table)
+    assert "anks 0-7 take up to 1.5" in said
+
+
+def test_a_worker_that_the_job_waits_for_is_not_healthy_where_all_differ() -> None:
+    """The others differ too much to say that it stands apart; the job still waits for it."""
+    speeds = (1.0, 1.6, 4.0, 0.7)
+    verdict = simulated(replace(REPLICAS, replicas=4, worker=lambda _, replica, __: speeds[replica])).verdict()
+    assert (verdict.symptom, verdict.abstained, verdict.action.kind) == ("slow", True, "none")
+    assert "rank 2" in verdict.evidence[0].text.lower()
