@@ -1,4 +1,4 @@
-"""Traces in which a worker had other work than its peers, at times, or only while it warmed up: no machine, and no false cause."""
+"""Traces in which a worker had other work than its peers, at times, or while it warmed up: no machine, and no false cause."""
 
 from __future__ import annotations
 
