@@ -8,6 +8,11 @@ from analyzers.model.fault_class import FaultClass
 
 ADVICE = "its job goes on: test the node, best when the job has ended, and look at its cooling, power and seating"
 
+SETTING = (
+    "a setting and no fault: compare `nvidia-smi -q -d POWER,CLOCK` of both; `nvidia-smi -rac` resets applications clocks, "
+    "`nvidia-smi -pl` the limit of power"
+)
+
 
 def rows() -> Iterator[FaultClass]:
     """Yield every row."""
@@ -25,6 +30,13 @@ def rows() -> Iterator[FaultClass]:
         "gray_port", by, ("network",), "probe", "a port of its node is down, slow or has errors, and its peers are not",
         traits=("gray",),
     )  # fmt: skip
+    yield FaultClass(
+        "gray_setting", by, ("platform",), "none", "a setting holds its clock below that of its peers", advice=SETTING,
+        traits=("gray",),
+    )  # fmt: skip
+    yield FaultClass(
+        "gray_even", by, ("none",), "none", "no GPU under load stands apart from its peers", traits=("job_may_run",)
+    )
     yield FaultClass(
         "gray_undecided",
         by,

@@ -128,11 +128,13 @@ class _Walk:
         """Yield the files that links lead to, unless they were visited; a link to a folder is not followed."""
         for path in self.links[: self.limits.files]:
             try:
-                folder = stat.S_ISDIR(Path(path).stat().st_mode)
+                status = Path(path).stat()
             except OSError as error:
-                yield unread(path, f"a link that leads nowhere: {error.strerror or error}", "refused")
+                yield unread(path, f"a link that leads nowhere: {error.strerror or error}", "empty")
                 continue
-            if folder:
+            if stat.S_ISDIR(status.st_mode):
+                if status.st_dev << 64 | status.st_ino in self.seen:  # what is in it is read under its own name
+                    continue
                 yield unread(path, "a link to a folder is not followed: name the folder itself", "refused")
             else:
                 yield from self.visit(path)

@@ -218,7 +218,10 @@ def _judged(
         earlier = _verdict(records, knowledge, attempts[-2])[0]
         return with_earlier(sound or verdict, earlier), window, shape
     if sound is None and verdict.symptom == "unknown" and are_of_steps(records):
-        raise NothingUsed(_nothing(paths, read=True))
+        from collectors.records import Unread
+
+        unread = [record for record in records if isinstance(record, Unread)]
+        raise NothingUsed(_nothing(paths, read=True), list(_folded(unread)))
     return sound or verdict, window, shape
 
 

@@ -106,9 +106,9 @@ def _of_before(verdict: Verdict, earlier: Verdict, said: str, where: str) -> lis
 
 def are_of_steps(records: Sequence[Record]) -> bool:
     """Whether nothing but the course of a job was read."""
-    from collectors.records import RoleState, Steps, Unread
+    from collectors.records import RoleState, Steps, StragglerReports, Unread
 
-    return all(isinstance(record, Steps | RoleState | Unread) for record in records)
+    return all(isinstance(record, Steps | RoleState | StragglerReports | Unread) for record in records)
 
 
 def _of_good_end(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]) -> Verdict | None:

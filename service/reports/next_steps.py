@@ -46,6 +46,13 @@ _OF_FRAMEWORKS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 """Words of a framework whose collectives PyTorch's recorder does not see → whose logs say more, and how they are asked for."""
 
 
+_COMPARED = {"op_timings", "collective_timings", "straggler_reports", "samples"}
+_OF_WAITS = {"flight_recorder", "stacks", "process", "log_event", "ras_communicator", "ring"}
+"""Sources that compare workers of a job that runs, and those that show waits and ends."""
+
+_TRACED = """with torch.profiler.profile() as prof: …; prof.export_chrome_trace(f"rank{rank}.json.gz")"""
+_READ = "nvidia-smi -q > smi_$(hostname)_$(date +%s).txt"
+
 _LEFT_BY: tuple[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], ...] = (
     (
         ("state: terminated", "crashloopbackoff", "back-off restarting"),
@@ -156,6 +163,8 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
         )
     if _gives_no_stacks(verdict):
         return _of_ended(verdict)
+    if verdict.symptom == "slow" or (have.keys() & _COMPARED and not have.keys() & _OF_WAITS):
+        return _of_slow(verdict)
     first = verdict.suspects[0].ranks if verdict.suspects else ()
     where = f"on the nodes of {plural_ranks(first, 4)}" if first else "on every node"
     steps = []
@@ -190,6 +199,15 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
             )
         )
     return (*steps[:3], ASK_AGAIN)
+
+
+def _of_slow(verdict: Verdict) -> tuple[tuple[str, str], ...]:
+    """Return what shows who is slow: readings of the devices, and what each rank computes; dumps show waits."""
+    have, steps = verdict.coverage.sources, []
+    if not have.get("op_timings"):
+        steps.append(("What each rank computes: a trace of torch.profiler of each, of ten steps", _TRACED))
+    steps.append(("Clocks, power, links and errors of the GPUs, on every node, several times", _READ))
+    return (*steps, ASK_AGAIN)
 
 
 def _gives_no_stacks(verdict: Verdict) -> bool:

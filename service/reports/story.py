@@ -29,6 +29,11 @@ _DEEDS = {  # symptom → what one culprit does, what several do
     "hardware": ("shows a hardware fault", "show hardware faults"),
 }
 
+_MEASURED = {"op_timings", "samples"}
+"""Sources by which a healthy job is compared, and not only seen to run."""
+
+_BY_A_SETTING = ("runs slower than its peers, by a setting", "run slower than their peers, by a setting")
+
 _IF_IT_STANDS = ("holds the job up if it stands still,", "hold the job up if it stands still,")
 """Of a hang that no record shows to be one."""
 
@@ -136,14 +141,13 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
         }
         if any(root.fault_class == "engine_died" for root in verdict.roots):
             return (Headline("Nothing is named.", "The server's engine has died, and no line read says why.", "", ""),)
-        sentence = seen.get(
-            verdict.symptom, f"The job shows a {verdict.symptom}, and the evidence does not decide the culprit."
-        )
+        shown = "The job is slow" if verdict.symptom == "slow" else f"The job shows a {verdict.symptom}"
+        sentence = seen.get(verdict.symptom, f"{shown}, and the evidence does not decide the culprit.")
         return (Headline("Nothing is named.", sentence, "", ""),)
     if tone(verdict) == "healthy":
         if any(root.fault_class.startswith("pause_") for root in verdict.roots):
             return (Headline("No fault:", "the job is in a pause", "", ""),)
-        if verdict.symptom == "healthy" and "op_timings" in verdict.coverage.sources and verdict.first_symptom:
+        if verdict.symptom == "healthy" and _MEASURED & verdict.coverage.sources.keys() and verdict.first_symptom:
             return (Headline("Healthy:", verdict.first_symptom.text, "", ""),)
         if verdict.symptom == "healthy":
             return (Headline("Healthy:", "the job is running, and no rank waits longer than usual", "", ""),)
@@ -165,6 +169,8 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     when = f"{'at' if verdict.symptom == 'crash' else 'since'} {moment(onset)}" if onset else ""
     of_root = next((root.fault_class for root in verdict.roots if root.root == culprits[0].root), "")
     who = "A person or the platform" if of_root == "terminated" else name_culprits(culprits)
+    if of_root == "gray_setting":
+        deed = _BY_A_SETTING[plural]
     if has(of_root, "own_input"):
         who = _ranks_first(culprits) or who
     if has(of_root, "was_ended"):  # that it was ended is certain, and the probability is of more than that

@@ -24,10 +24,9 @@ from service.packaged_knowledge import load
 
 BEGIN_AT = 1_790_848_800.0  # "Thu Oct  1 10:00:00 2026", as if it were UTC
 H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
-POWER_CAP, SLOWDOWN, WARM, HOT, BRAKE = (
-    "SW Power Cap", "HW Slowdown", "SW Thermal Slowdown", "HW Thermal Slowdown", "HW Power Brake Slowdown",
-)  # fmt: skip
-BITS = {"Idle": 0x1, POWER_CAP: 0x4, SLOWDOWN: 0x8, WARM: 0x20, HOT: 0x40, BRAKE: 0x80}
+CLOCK_SETTING, POWER_CAP = "Applications Clocks Setting", "SW Power Cap"
+SLOWDOWN, WARM, HOT, BRAKE = "HW Slowdown", "SW Thermal Slowdown", "HW Thermal Slowdown", "HW Power Brake Slowdown"
+BITS = {"Idle": 0x1, CLOCK_SETTING: 0x2, POWER_CAP: 0x4, SLOWDOWN: 0x8, WARM: 0x20, HOT: 0x40, BRAKE: 0x80}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
     throttled   its clocks are lowered for heat or by its board, and those of its peers are not
     clocks      its clock is below that of its peers under the same load, and its own work does not explain it
+    setting     the same, by a limit of power or by clocks that its operator set for it, and not for them
     pcie        its link has fewer lanes, or a lower generation, than it can have, under load
     memory      its memory's errors or remapped rows grow, those of its peers do not
     links       errors on its NVLinks or its PCIe link grow faster than its peers'
@@ -20,7 +21,7 @@ from analyzers.diagnosis.gray.apart import OF_A_NODE, Apart, Peers, errors_apart
 from analyzers.diagnosis.gray.gray_ports import of_name, port_signs
 from analyzers.diagnosis.gray.growth import ERRORS, Growth, growths
 from analyzers.diagnosis.gray.readings import devices
-from analyzers.diagnosis.gray.signs import Sign, signs
+from analyzers.diagnosis.gray.signs import FEWEST_PEERS, Sign, signs
 from analyzers.diagnosis.gray.under_load import Subject, measured
 from analyzers.diagnosis.hardware.places import Places
 from analyzers.knowledge import Knowledge
@@ -31,6 +32,7 @@ from collectors.records import KernelEvent
 
 MOST_SURE = 0.8  # by itself: never enough to evict
 MOST_SHOWN = 8
+READINGS_ALONE = frozenset({"device", "samples", "unread"})
 
 
 def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterator[Finding]:
@@ -47,6 +49,14 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
         yield _of_node(node, apart.nodes[node], places)
     if apart.undecided and not apart.gpus and not apart.nodes:
         yield _undecided(apart.undecided)
+    if (
+        not apart.undecided
+        and not apart.gpus
+        and not apart.nodes
+        and window.kinds <= READINGS_ALONE
+        and not window.live
+    ):
+        yield from _even(seen)
 
 
 def _sorted_out(seen: Sequence[Subject]) -> Apart:
@@ -59,6 +69,22 @@ def _sorted_out(seen: Sequence[Subject]) -> Apart:
     found += port_signs(ports)
     counted = _counted(grown)
     return sort_out(found, lambda kind: counted.get(kind) or of_name(kind, ports) or loaded)
+
+
+def _even(seen: Sequence[Subject]) -> Iterator[Finding]:
+    """Yield that nothing stands apart, where there are peers under load to compare."""
+    gpus = [one for one in seen if not one.read.is_port]
+    loaded = [one for one in gpus if one.now.readings]
+    peers = Peers(loaded)
+    if not any(len(peers.of(one)) >= FEWEST_PEERS for one in loaded):
+        return
+    idle = f"; {len(gpus) - len(loaded):,} are idle, and not compared" if len(loaded) < len(gpus) else ""
+    text = f"no clock, link or error of {len(loaded):,} GPUs under load stands apart from those of its peers{idle}"
+    shown = Evidence(text=text, source=loaded[0].read.source)
+    yield Finding(
+        analyzer="gray", family="hardware", symptom="healthy", cause="none", fault_class="gray_even", evidence=(shown,),
+        first_symptom=shown,
+    )  # fmt: skip
 
 
 def _counted(grown: Sequence[Growth]) -> dict[str, list[Subject]]:
@@ -93,7 +119,7 @@ def _of_node(node: str, own: Sequence[Sign], places: Places) -> Finding:
 def _finding(lead: Sign, suspect: Suspect, own: Sequence[Sign], places: Places) -> Finding:
     onsets = [sign.at for sign in own if sign.at is not None]
     read = lead.subject.read
-    cause: Cause = "network" if read.is_port else "machine"
+    cause: Cause = "network" if read.is_port else "platform" if lead.fault_class == "gray_setting" else "machine"
     return Finding(
         analyzer="gray", family="hardware", symptom="hardware", cause=cause, fault_class=lead.fault_class,
         suspects=(suspect,), scope=frozenset(suspect.ranks or places.ranks_on(suspect.node)),

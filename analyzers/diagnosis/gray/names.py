@@ -76,7 +76,7 @@ COUNTERS: Mapping[str, str] = {
 """Counter → the kind of error. Counts of a lifetime (aggregate ECC) are none of these, nor an NVLink's symbol errors, which FEC
 expects, nor what a port sent again: its peers lost that as well as it."""
 
-IDLE, POWER_CAP = 0x01, 0x04
+IDLE, CLOCK_SETTING, POWER_CAP = 0x01, 0x02, 0x04
 MASK_BITS_END = 1 << 53  # no mask of reasons is as large: such a number, or one below zero, is a damaged sample
 HARDWARE, WARM, HOT, BRAKE = 0x08, 0x20, 0x40, 0x80
 LOWERED = HARDWARE | WARM | HOT | BRAKE

@@ -51,9 +51,9 @@ def signs(gpu: Subject, peers: Sequence[Subject]) -> Iterator[Sign]:
         yield _throttled(gpu, slower)
     elif slower and (why := _why_slower(gpu, peers)) is not None:
         found = gpu.now.readings >= FEWEST
-        strength = LIKELY if why else DOUBTFUL
         if found or why:
-            yield Sign("clocks", "gray_clocks", gpu, strength, slower + why, gpu.now.at, of_node=False)
+            fault_class = "gray_setting" if why else "gray_clocks"
+            yield Sign("clocks", fault_class, gpu, DOUBTFUL, slower + why, gpu.now.at, of_node=False)
     yield from _links(gpu, peers)
 
 
@@ -102,11 +102,13 @@ def _below_peers(gpu: Subject, peers: Sequence[Subject]) -> str:
 
 
 def _why_slower(gpu: Subject, peers: Sequence[Subject]) -> str | None:
-    """Return why the clock is lower, empty where that is not known; None where its work explains it."""
+    """Return by which setting the clock is lower, empty where that is not known; None where its work explains it."""
     limits = [one.now.limit for one in peers if math.isfinite(one.now.limit)]
     usual = float(np.median(limits)) if limits else math.nan
     if gpu.now.limit < (1 - LOWER_LIMIT) * usual:
         return f"; its power limit is {gpu.now.limit:.0f} W, and {usual:.0f} W on them"
+    if gpu.now.set > HALF:
+        return "; its driver says that the applications clocks, which an operator sets, hold it there"
     at_limit = gpu.now.power >= AT_LIMIT * gpu.now.limit
     return None if at_limit or gpu.now.capped >= HALF else ""
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from analyzers.diagnosis.gray.names import (
     CLOCK,
+    CLOCK_SETTING,
     GENERATION,
     IDLE,
     LIMIT,
@@ -37,12 +38,14 @@ class Level:
     """Readings under load; NaN: not read.
 
     ``lowered``: the share of those with a mask in which the clocks were lowered for heat or by the board; ``capped``: in
-    which the power limit held them. ``clock_held``: at or below which the clock was in half of them, and in three.
+    which the power limit held them; ``set``: in which the clocks that an operator set did. ``clock_held``: at or below which
+    the clock was in half of them, and in three.
     """
 
     readings: int = 0
     lowered: float = math.nan
     capped: float = math.nan
+    set: float = math.nan
     reason: str = ""
     clock: float = math.nan
     clock_held: float = math.nan
@@ -106,6 +109,7 @@ def _level(read: DeviceReadings, rows: Mask) -> Level:
         readings=int(rows.sum()),
         lowered=float(lowered.mean()) if len(bits) else math.nan,
         capped=float((bits & POWER_CAP > 0).mean()) if len(bits) else math.nan,
+        set=float((bits & CLOCK_SETTING > 0).mean()) if len(bits) else math.nan,
         reason=_reason(bits[lowered]),
         clock=_median(read.column(CLOCK)[rows]),
         clock_held=_held(read.column(CLOCK)[rows]),

@@ -162,6 +162,14 @@ def _nothing(found: Arrivals, own: Sequence[LateMember], between: PeerTransfers)
         text = f"ranks come to collectives at unlike times, steadily, {share} of the time, and none stands apart"
         shown = Evidence(text=text, source=source)
         return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(WHAT_HOLDS_IT,))
+    if (rare := late_ranks.late_at_times(found)) is not None and rare[3] >= LEAST_SHARE:
+        process, times, of, waited = rare
+        text = (
+            f"{found.processes[process].name} alone comes late to {times:,} of {of:,} collectives, and the others wait for it "
+            f"{percent(1 / (1 - waited))} of the time"
+        )
+        shown = Evidence(text=text, source=source)
+        return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(WHAT_HOLDS_IT,))
     if between.seconds:
         return unmeasured(STAGES)
     text = f"no rank of {len(found.processes):,} comes late to collectives for a tenth of the time, and no path is slow"

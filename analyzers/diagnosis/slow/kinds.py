@@ -8,6 +8,7 @@ import numpy as np
 
 from analyzers.diagnosis.slow.claim import MOST_NAMED, evidence_of, finding, price, suspect_of, with_costs
 from analyzers.diagnosis.slow.costs import without_workers
+from analyzers.diagnosis.slow.doubts import OTHER_UNIT
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
@@ -22,6 +23,11 @@ UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
 
 def findings(seen: SlowSituation) -> Iterator[Finding]:
     """Yield a finding for each kind of slowness that is worth one; else one that nothing is wrong, or what cannot be decided."""
+    if (number := _in_another_unit(seen)) is not None:
+        yield unmeasured(
+            f"the unit of time of each trace: that of {seen.table.workers[number].name} is another than the others'"
+        )
+        return
     made = [
         *slow_workers(seen),
         *open_sets(seen),
@@ -32,6 +38,12 @@ def findings(seen: SlowSituation) -> Iterator[Finding]:
         *stalled_hosts(seen),
     ] or [*slower_since(seen), *unsure_workers(seen)]
     yield from sorted(made, key=lambda finding: -finding.costs) or (_healthy(seen),)
+
+
+def _in_another_unit(seen: SlowSituation) -> int | None:
+    """Return a worker whose times are a hundred times as long or as short as those of its peers; None: there is none."""
+    level = np.nan_to_num(np.where(seen.levels.peers > 2, np.abs(seen.levels.level), 0.0))
+    return int(np.argmax(level)) if float(level.max(initial=0.0)) > OTHER_UNIT else None
 
 
 def unmeasured(why: str) -> Finding:

@@ -26,6 +26,7 @@ FEWEST_OPERATIONS = 10
 WELL_ABOVE = 1.25  # times the base duration: below, an operation shows neither a wait nor a slow transfer
 TIMES_SPREAD = 6.0
 STEADY = 0.7  # of the operations, in which a late member must be late
+ONES_OWN = 0.8  # of the waits at times: so many are for one member
 INHERITED = 0.5  # of the waits that a member causes: so much of its own waiting explains them
 NETWORK = -1  # for which a process waits: transfers that are slow themselves
 LONG = 1.25  # times as long as siblings, or as before: communication that is slow
@@ -229,6 +230,28 @@ def _by_past(one: Collectives) -> float:
     if min(at, len(logs) - at) < FEWEST_OPERATIONS or size < TIMES_SPREAD * noise:
         return 1.0
     return float(np.exp(size))
+
+
+def late_at_times(found: Arrivals) -> tuple[int, int, int, float] | None:
+    """Return who alone comes late at times: process, late operations of all, and the share of the time that others wait for it.
+
+    Of the communicator in which that is most; None where nobody does or several do, which is no one's.
+    """
+    most: tuple[int, int, int, float] | None = None
+    for one, base in zip(found.communicators, base_seconds(found), strict=True):
+        if len(one.members) < 3 or not one.span > 0:
+            continue
+        ordered = np.sort(np.where(np.isfinite(one.seconds), one.seconds, np.inf), axis=0)
+        gap = np.where(np.isfinite(ordered[1]), ordered[1] - ordered[0], 0.0)
+        late = gap > (WELL_ABOVE - 1.0) * base
+        if not late.any():
+            continue
+        last = np.argmin(np.where(np.isfinite(one.seconds), one.seconds, np.inf), axis=0)
+        each = np.bincount(last[late], gap[late], len(one.members))
+        row, share = int(np.argmax(each)), float(each.max()) * one.scale / one.span
+        if each[row] > ONES_OWN * each.sum() and (most is None or share > most[3]):
+            most = one.members[row], int((late & (last == row)).sum()), len(late), min(share, 0.999)
+    return most
 
 
 def steady_share(found: Arrivals) -> float:

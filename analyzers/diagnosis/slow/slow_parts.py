@@ -21,14 +21,18 @@ from analyzers.diagnosis.slow.claim import (
     suspect_of,
     with_costs,
 )
+from analyzers.diagnosis.slow.doubts import alike
 from analyzers.diagnosis.slow.op_table import LOADER, Worker
 from analyzers.diagnosis.slow.paths import RECEIVER, SENDER
+from analyzers.diagnosis.slow.pipeline import Pipeline
 from analyzers.diagnosis.slow.since import risen
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, even_edges
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, SlowPathClaim, Suspect
 
 LINK_TIMES = 1.5  # a transfer that takes less than this times the others' is none of a slow link
+USUAL = 0.5  # of what pauses take is never in every step
+GAPS = "what runs in the gaps of every step: sends, receives and stages, where the job is a pipeline"
 ONE_REPLICA = 0.8  # its share of the time of long microbatches, for them to be its own
 ONE_HOST = 0.7  # one host's share of what all stalls cost, for the stalls to be its own
 
@@ -179,12 +183,26 @@ def _one_sided(seen: SlowSituation, one: paths.PathPattern, saved: str) -> Suspe
     return suspect_of(worker, LIKELY, why, node_of(seen, number))
 
 
+def _are_usual(played: Pipeline) -> bool:
+    """Whether most of the seconds in gaps are of the workers' usual steps: what ran or was waited for is not in the trace."""
+    each = [idle.sum(axis=0) for idle in played.stalls]  # steps x replicas
+    usual = sum(float(np.median(one, axis=0).sum()) * len(one) for one in each)
+    return usual > USUAL * sum(float(one.sum()) for one in each)
+
+
 def stalled_hosts(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that hosts stall: one, by its loader or for what the trace does not have; or all and any, in pauses."""
     if seen.costs is None or seen.pipeline is None or seen.costs.stalls < WORTH:
         return
+    if (
+        not alike(seen) and min(worker.pp for worker in seen.table.workers) < 0
+    ):  # they wait for stages that no column names
+        return
     number, alone = seen.costs.stalled
     one_host = number >= 0 and np.log(alone) > ONE_HOST * np.log(seen.costs.stalls)
+    if not one_host and _are_usual(seen.pipeline):
+        yield finding("slow_unmeasured", "unknown", "unknown", missing=(GAPS,))
+        return
     stalled = seen.pipeline.stalled(seen.table, number if one_host else -1)
     filler, kind = stalls.filled_by(seen.table, number if one_host else -1, stalled)
     saved = f"without that the job would save {price(seen, seen.costs.stalls)}"

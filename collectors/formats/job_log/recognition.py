@@ -20,12 +20,15 @@ _STRONG = (
     "noticed that process rank", "Fatal Python error:",
 )  # fmt: skip
 _RANKED = re.compile(r"^(?:\[rank\d+\]:|\[[a-z]+\d+(?:\|\d+)?\]:|\[\d+,\d+\]<std)", re.MULTILINE)
+_SOURCE_NAME = re.compile(
+    r"\.(?:py|ipynb|c|cc|cpp|cu|h|hpp|rs|go|js|ts|java)$"
+)  # what a program may print stands in it, quoted
 _LOG_NAME = re.compile(r"(?:\.(?:log|out|err)(?:\.\d+)?|(?:^|/)(?:stdout|stderr)(?:\.\w+)?)$")
 
 
 def sniff(head: bytes, source: str) -> int:
     """Claim text with a job's marks at 40, with steps at 30, one that states an error at 25, any under a log's name at 20."""
-    if b"\0" in head[:4096]:
+    if b"\0" in head[:4096] or _SOURCE_NAME.search(source):
         return 0
     text = head.decode(errors="replace")
     printable = sum(1 for letter in text[:4096] if letter.isprintable() or letter in "\n\r\t\x1b")

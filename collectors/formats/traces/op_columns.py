@@ -140,7 +140,10 @@ def left_out(source: str, damaged: int, over: int) -> Iterator[Unread]:
         )
         yield Unread(source=source, reason=reason, outcome="limit")
     if damaged:
-        reason = f"{damaged:,} rows are no operation: each needs a worker, an operation and a duration of seconds"
+        places = f"rank up to {LARGEST_RANK:,}, replica and stage up to {LARGEST_COORDINATE:,}"
+        reason = (
+            f"{damaged:,} rows are no operation: each needs a worker ({places}), an operation and a duration of seconds"
+        )
         yield Unread(source=source, reason=reason, outcome="damaged")
 
 

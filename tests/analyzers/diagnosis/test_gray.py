@@ -17,6 +17,7 @@ from tests.support.gray_day import FAULTS, GrayDay
 from tests.support.gray_fleet import (
     A100,
     BRAKE,
+    CLOCK_SETTING,
     HOT,
     IDLE,
     POWER_CAP,
@@ -57,7 +58,6 @@ POSITIVES: dict[str, tuple[Change, str]] = {
     "by the driver": (on(1, 3, reasons=frozenset({WARM}), clock=1400), "gray_throttled"),
     "eight lanes": (on(1, 3, width=8), "gray_pcie"),
     "an earlier generation": (on(1, 3, generation=3), "gray_pcie"),
-    "a lower limit of power": (on(1, 3, limit=400.0, power=398.0, clock=1200, reasons=frozenset({POWER_CAP})), "gray_clocks"),
     "a lower clock": (on(1, 3, clock=1200, power=400.0), "gray_clocks"),
     "uncorrectable errors": (growing("uncorrected", 60), "gray_memory"),
     "corrected errors": (growing("corrected", 600), "gray_memory"),
@@ -76,6 +76,31 @@ def test_the_one_that_is_not_well_is_named_and_tested(case: str, tool: str) -> N
     assert (verdict.symptom, verdict.cause) == ("hardware", "machine")
     assert (verdict.action.kind, verdict.action.nodes) == ("probe", ("gpu-0001",))
     assert verdict.culprits[0].probability <= 0.8
+
+
+SETTINGS: dict[str, Change] = {
+    "a lower limit of power": on(1, 3, limit=400.0, power=398.0, clock=1200, reasons=frozenset({POWER_CAP})),
+    "applications clocks": on(1, 3, clock=1200, power=400.0, reasons=frozenset({CLOCK_SETTING})),
+}
+
+
+@TOOLS
+@pytest.mark.parametrize("case", SETTINGS)
+def test_a_setting_is_no_fault_of_the_machine(case: str, tool: str) -> None:
+    """What its operator set is stated with the commands that show and reset it, and is no surer than an unexplained clock."""
+    verdict = GrayFleet(change=SETTINGS[case]).verdict(tool)
+    assert (classes(verdict), verdict.cause, verdict.action.kind) == (["gray_setting"], "platform", "none")
+    unexplained = GrayFleet(change=on(1, 3, clock=1200, power=400.0)).verdict(tool)
+    assert verdict.culprits[0].probability <= unexplained.culprits[0].probability
+    assert "nvidia-smi -rac" in verdict.action.why
+
+
+def test_gpus_under_load_of_which_none_stands_apart_are_healthy() -> None:
+    """Not where none was under load, or too few were: then nothing was compared."""
+    verdict = GrayFleet().verdict()
+    assert (verdict.symptom, verdict.action.kind) == ("healthy", "none")
+    assert "32 GPUs under load" in verdict.evidence[0].text
+    assert GrayFleet(change=lambda _node, _gpu, _report: IDLE_CHANGES).verdict().symptom == "unknown"
 
 
 @pytest.mark.parametrize(("name", "tool"), [("crc", "dcgm"), ("recoveries", "dcgm"), ("crc", "nvml")])

@@ -84,6 +84,15 @@ def test_many_that_come_late_are_no_machine(compute: Callable[[int, int], float]
     assert not verdict.culprits
 
 
+def test_one_that_alone_comes_late_at_times_costs_what_it_costs() -> None:
+    """A checkpoint of rank 0 that the others wait for, every tenth step: none is named, and the job is not called healthy."""
+    verdict = verdict_of(
+        replace(SHAPES["dp8"], compute=lambda rank, step: 8.0 if rank == 0 and step % 10 == 5 else 1.0)
+    )
+    assert (verdict.symptom, verdict.abstained, verdict.culprits) == ("slow", True, ())
+    assert "rank 0 alone comes late" in verdict.evidence[0].text.lower()
+
+
 def test_of_two_peers_one_is_named_only_by_its_past() -> None:
     """One of two waits always; since a step that it did not before names the other."""
     pair = CollectiveJob(tensor=1, replicas=2)

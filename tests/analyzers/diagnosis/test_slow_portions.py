@@ -119,3 +119,25 @@ def test_a_worker_that_the_job_waits_for_is_not_healthy_where_all_differ() -> No
     verdict = simulated(replace(REPLICAS, replicas=4, worker=lambda _, replica, __: speeds[replica])).verdict()
     assert (verdict.symptom, verdict.abstained, verdict.action.kind) == ("slow", True, "none")
     assert "rank 2" in verdict.evidence[0].text.lower()
+
+
+@pytest.mark.parametrize("times", [1e3, 1e-3])
+def test_a_trace_in_another_unit_is_no_slow_host(times: float) -> None:
+    """All its times are a thousand times as long or as short; its starts are, too."""
+    table = simulated(replace(REPLICAS, ahead_seconds=0.0))
+    mine = np.where(table.columns["rank"] == 3, times, 1.0)
+    verdict = table.changed(
+        duration=table.columns["duration"] * mine, started=table.columns["started"] * mine
+    ).verdict()
+    assert (verdict.symptom, verdict.culprits) == ("unknown", ())
+    assert "unit" in verdict.missing[0].what
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_what_stages_wait_for_is_no_pause_of_the_host(sends: bool) -> None:
+    """A healthy pipeline whose trace has no column of stages: its gaps are in every step."""
+    table = simulated(OpJob(stages=4, replicas=1, microbatches=4, steps=12))
+    table = table if sends else table.kept(np.flatnonzero(~table.named("send", "recv")))
+    verdict = table.changed(pp=np.full(len(table), -1), dp=np.full(len(table), -1)).verdict()
+    assert verdict.culprits == ()
+    assert verdict.cause in ("unknown", "none")
