@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Operation = tuple[str, Floats, Floats, int]
 """An operation's name, its starts, its seconds, one of each replica, and its microbatch."""
 HOSTED = 8  # ranks a node
-STRAY, STRAY_TIMES = 0.002, 3.0  # of the operations, that take so many times as long: an interrupt, a page fault
+STRAY = 0.001  # of the operations, that take ``stray`` times as long: an interrupt, a page fault
 DENSE = 0.6  # of a layer's work that is none of its experts'
 TRANSFER_SECONDS = 0.001
 
@@ -42,6 +42,7 @@ class WideOpJob:
     seed: int = 0
     jitter: float = 0.02
     unlike: float = 0.005
+    stray: float = 1.3
     splits: tuple[float, ...] = ()
     factors: Callable[[int], Floats] | None = None
     length: Callable[[Random], float] = even
@@ -51,8 +52,18 @@ class WideOpJob:
     graph: str = ""
     grads: bool = False
 
+    def seconds(self) -> float:
+        """Return how long the job takes."""
+        return self._played()[0]
+
     def records(self) -> Iterator[OpTimings]:
         """Yield one record a rank."""
+        _, ahead, parts = self._played()
+        for stage, rows in enumerate(parts):
+            yield from self._records(stage, rows, ahead[stage])
+
+    def _played(self) -> tuple[float, Floats, list[list[tuple[int, Operation]]]]:
+        """Return when it ends, how far each worker's clock is ahead, and the operations of each stage with their steps."""
         draws, lengths = np.random.default_rng(self.seed), Random(self.seed)
         shape = self.stages, self.replicas
         ahead, speed = draws.uniform(-1_000, 1_000, shape), np.exp(draws.normal(0, self.unlike, shape))
@@ -67,8 +78,7 @@ class WideOpJob:
             begin, found = self._step(begin, factor, draws, lengths)
             for stage, rows in enumerate(found):
                 parts[stage] += [(number, row) for row in rows]
-        for stage, rows in enumerate(parts):
-            yield from self._records(stage, rows, ahead[stage])
+        return begin, ahead, parts
 
     def _step(self, begin: float, factor: Floats, draws: np.random.Generator, lengths: Random) -> tuple[float, list[list[Operation]]]:
         length = np.array([[self.length(lengths) for _ in range(self.replicas)] for _ in range(self.microbatches)])
@@ -98,7 +108,7 @@ class WideOpJob:
 
         def compute(name: str, work: Floats | float) -> None:
             noise = np.exp(draws.normal(0, self.jitter, self.replicas))
-            noise[draws.random(self.replicas) < STRAY] *= STRAY_TIMES
+            noise[draws.random(self.replicas) < STRAY] *= self.stray
             take(name, work * times * noise * (0.1 if way == "forward" else 0.2), number)
 
         if (sent := ready.get((way, stage, number))) is not None:

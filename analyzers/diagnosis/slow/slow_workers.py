@@ -27,6 +27,7 @@ from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
 
 ALWAYS = 0.8  # a machine that is slow is so in this share of its steps
+AS_SLOW = 0.5  # of another's excess, from which on a worker may be slow by the same cause
 LATENT = 1.01  # a worker that costs the job less does not slow it
 FEWEST_STEPS, FEWEST_TIMES = 3, 4
 
@@ -36,10 +37,11 @@ def slow_workers(seen: SlowSituation) -> Iterator[Finding]:
     slow = [
         number for number in seen.outliers.slow.tolist() if cost_of(seen, number) >= LATENT or seen.pipeline is None
     ]
-    if not slow:
+    alike = _as_slow(seen, slow)
+    if _is_many(seen, alike) and (seen.together or 1.0) >= LATENT or of_one_kind(seen, slow):
+        yield _many(seen, alike)
         return
-    if len(slow) > MOST_NAMED or 4 * len(slow) > max(len(seen.table.workers), 4) or of_one_kind(seen, slow):
-        yield _many(seen, slow)
+    if not slow:
         return
     if _once(seen):
         yield _too_few(seen, slow)
@@ -54,6 +56,20 @@ def slow_workers(seen: SlowSituation) -> Iterator[Finding]:
         "slow_worker", "slow", "machine", *suspects, together=True, evidence=with_costs(seen, *evidence),
         costs=seen.together or 1.0, victims=_victims(seen, slow),
     )  # fmt: skip
+
+
+def _as_slow(seen: SlowSituation, slow: list[int]) -> list[int]:
+    """Return the workers that are about as slow as these, or all slow ones where none is given.
+
+    Where many are slow, a step waits for another of them each time, and each alone costs little.
+    """
+    excess = seen.outliers.excess
+    least = AS_SLOW * min((float(excess[number]) for number in slow), default=0.0)
+    return [number for number in seen.outliers.slow.tolist() if excess[number] >= least]
+
+
+def _is_many(seen: SlowSituation, slow: list[int]) -> bool:
+    return len(slow) > MOST_NAMED or 4 * len(slow) > max(len(seen.table.workers), 4)
 
 
 def _once(seen: SlowSituation) -> bool:
