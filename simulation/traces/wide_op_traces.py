@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 
 import numpy as np
@@ -54,14 +55,15 @@ class WideOpJob:
 
     def seconds(self) -> float:
         """Return how long the job takes."""
-        return self._played()[0]
+        return self._played[0]
 
     def records(self) -> Iterator[OpTimings]:
         """Yield one record a rank."""
-        _, ahead, parts = self._played()
+        _, ahead, parts = self._played
         for stage, rows in enumerate(parts):
             yield from self._records(stage, rows, ahead[stage])
 
+    @cached_property
     def _played(self) -> tuple[float, Floats, list[list[tuple[int, Operation]]]]:
         """Return when it ends, how far each worker's clock is ahead, and the operations of each stage with their steps."""
         draws, lengths = np.random.default_rng(self.seed), Random(self.seed)
@@ -73,14 +75,18 @@ class WideOpJob:
             if place in self.restarts:
                 begin, restarted_at = begin + 300.0, place
             factor = speed * (self.factors(place) if self.factors else 1.0)
-            if restarted_at and place - restarted_at < 2:  # caches are cold, kernels are compiled, on each rank in its own time
+            if (
+                restarted_at and place - restarted_at < 2
+            ):  # caches are cold, kernels are compiled, on each rank in its own time
                 factor = factor * draws.uniform(1.2, 3.0) * np.exp(draws.normal(0, 0.3, shape))
             begin, found = self._step(begin, factor, draws, lengths)
             for stage, rows in enumerate(found):
                 parts[stage] += [(number, row) for row in rows]
         return begin, ahead, parts
 
-    def _step(self, begin: float, factor: Floats, draws: np.random.Generator, lengths: Random) -> tuple[float, list[list[Operation]]]:
+    def _step(
+        self, begin: float, factor: Floats, draws: np.random.Generator, lengths: Random
+    ) -> tuple[float, list[list[Operation]]]:
         length = np.array([[self.length(lengths) for _ in range(self.replicas)] for _ in range(self.microbatches)])
         clock = np.full((self.stages, self.replicas), begin)
         schedule = OpJob(stages=self.stages, microbatches=self.microbatches)
@@ -128,7 +134,9 @@ class WideOpJob:
 
     def _together(self, clock: Floats) -> Floats:
         """Return how long each replica waits in an all-to-all of its experts."""
-        last: Floats = np.repeat(clock.reshape(-1, self.experts).max(axis=1), self.experts) - clock + 2 * TRANSFER_SECONDS
+        last: Floats = (
+            np.repeat(clock.reshape(-1, self.experts).max(axis=1), self.experts) - clock + 2 * TRANSFER_SECONDS
+        )
         return last
 
     def _reduced(self, begin: float, clock: Floats, rows: list[list[Operation]]) -> tuple[float, list[list[Operation]]]:
@@ -138,11 +146,14 @@ class WideOpJob:
         for stage, found in enumerate(rows):
             ones = np.ones(self.replicas)
             if self.graph:
-                rows[stage] = found = [(self.graph, begin * ones, (clock[stage] if self.grads else end * ones) - begin, -1)]
+                whole = clock[stage] if self.grads else end * ones
+                found[:] = [(self.graph, begin * ones, whole - begin, -1)]
             if not self.graph or self.grads:
                 found.append(("grads-reduce-scatter", clock[stage].copy(), last[stage] - clock[stage], -1))
                 found.append(("optimizer", last[stage] * ones, 0.01 * ones, -1))
-                found.append(("grad-norm-all-reduce", (last[stage] + 0.01) * ones, (end - last[stage] - 0.01) * ones, -1))
+                found.append(
+                    ("grad-norm-all-reduce", (last[stage] + 0.01) * ones, (end - last[stage] - 0.01) * ones, -1)
+                )
         return end, rows
 
     def _records(self, stage: int, rows: list[tuple[int, Operation]], ahead: Floats) -> Iterator[OpTimings]:

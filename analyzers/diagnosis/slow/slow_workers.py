@@ -38,7 +38,7 @@ def slow_workers(seen: SlowSituation) -> Iterator[Finding]:
         number for number in seen.outliers.slow.tolist() if cost_of(seen, number) >= LATENT or seen.pipeline is None
     ]
     alike = _as_slow(seen, slow)
-    if _is_many(seen, alike) and (seen.together or 1.0) >= LATENT or of_one_kind(seen, slow):
+    if (_is_many(seen, alike) and (seen.together or LATENT) >= LATENT) or of_one_kind(seen, slow):
         yield _many(seen, alike)
         return
     if not slow:
