@@ -158,9 +158,10 @@ def main() -> int:
     scores = [done[case] for case in cases if case in done]
     target = REPOSITORY / ("out" if options.smallest else "docs/measured") / "simulated_slow.json"
     command = "python -m tests.acceptance.simulated_slow" + " --smallest" * options.smallest
-    document = provenance(command) | {"code": code, "cases": f"{len(scores)} of {len(cases)}"} | report(scores)
+    summary = report(scores)
+    document = provenance(command) | {"code": code, "cases": f"{len(scores)} of {len(cases)}"} | summary
     target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{len(scores)} of {len(cases)} cases, {len(document['not_right'])} not right: {target}")
+    print(f"{len(scores)} of {len(cases)} cases, {len(summary['not_right'])} not right: {target}")
     return 0 if holds(scores) else 1
 
 

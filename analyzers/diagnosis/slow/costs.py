@@ -118,7 +118,7 @@ def _mean(stacked: Floats) -> Floats:
 
 
 def _of_microbatches(agreed: dict[int, Floats]) -> bool:
-    """Whether microbatches of one worker's step differ: where all of a step are long, it is the step that is, as after a restart."""
+    """Whether microbatches of one step differ: where all of a step are long, it is the step that is, as after a restart."""
     if len(agreed) < 2:
         return True
     stacked = np.stack(list(agreed.values()))
