@@ -31,12 +31,10 @@ def wanted(*, smallest: bool) -> list[Wanted]:
     """Return the cases, those of one seed together, so that a run that is cut has some of each cell."""
     if smallest:
         return [(cell, 64, seed) for seed in range(2) for cell in CELLS]
-    cases = [
-        (cell, 1024 if cell in (SLOWED, STRAYS) else (64, 256, 1024)[seed % 3], seed)
-        for seed in range(50)
-        for cell in CELLS
-    ]
-    cases += [(SLOWED, 16384, seed) for seed in range(24)] + [(SLOWED, 1024, seed) for seed in range(50, 60)]
+    cases = [(SLOWED, 1024, seed) for seed in range(60)] + [(SLOWED, 16384, seed) for seed in range(20)]
+    cases += [(STRAYS, 1024, seed) for seed in range(20)]
+    others = [cell for cell in CELLS if cell not in (SLOWED, STRAYS)]
+    cases += [(cell, (64, 256, 1024)[seed % 3], seed) for cell in others for seed in range(50)]
     return sorted(cases, key=lambda case: case[2])
 
 
