@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+from analyzers.diagnosis.slow.slow_workers import LATENT
 from service.evaluation.proportions import interval
 from tests.acceptance.simulated_hangs import code_digest
 from tests.bench.measure import REPOSITORY, provenance
@@ -69,7 +70,11 @@ def summed(scores: list[SlowScore]) -> dict[str, Any]:
     n, faulty = len(scores), [score for score in scores if score.times]
     found: dict[str, Any] = {"n": n, "ranks": sorted({score.ranks for score in scores})}
     if faulty:
-        found |= {"top": share(sum(score.top for score in faulty), n), "latent": sum(score.latent for score in faulty)}
+        costly = [score for score in faulty if score.cost >= LATENT]
+        found["top"] = share(sum(score.top for score in faulty), n)
+        found["top_of_costly"] = share(sum(score.top and score.class_right for score in costly), len(costly))
+        found["latent"] = share(sum(score.latent for score in faulty), n)
+        found["top_or_latent"] = share(sum(score.top or score.latent for score in faulty), n)
         found["neither"] = sum(not score.top and not score.latent for score in faulty)
         found["by_times"] = {
             f"{times:g}": f"{sum(score.top for score in faulty if score.times == times)} of "
@@ -127,8 +132,8 @@ def is_right(score: SlowScore) -> bool:
 
 
 def holds(scores: list[SlowScore]) -> bool:
-    """Whether the claims hold: ≥ 99 % of the slowed workers first with the class right, and no innocent machine named."""
-    faulty = [score for score in scores if score.cell == SLOWED]
+    """Whether ≥ 99 % of slowed workers that cost a hundredth of the time are first, of the right class, and no innocent is."""
+    faulty = [score for score in scores if score.times and score.cost >= LATENT]
     right = sum(score.top and score.class_right for score in faulty)
     return right >= SHARE_MIN * len(faulty) and not any(score.named or score.evicted for score in scores)
 

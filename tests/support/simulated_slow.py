@@ -198,6 +198,8 @@ def run_case(cell: str, ranks: int, seed: int) -> SlowScore:
     cost = job.seconds() / healed.seconds() if healed is not None else 1.0
     if healed is not None and cost < (LATENT if guilty is not None else WORTH):  # what costs so little is no verdict
         causes = (*causes, "none")
+    if cell == "half a rack throttled" and job.replicas <= HOSTED:  # all of a stage is, as if the split were uneven
+        causes = (*causes, "imbalance", "none")
     records = list(job.records())
     begun = time.process_time()
     verdict = judged(records)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import node_of
+from analyzers.diagnosis.slow.levels import LEAST_NOISE, spreads
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
@@ -14,6 +15,7 @@ PART = 0.25  # an operation that shows less than this part of a worker's excess 
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
 UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
 OTHER_UNIT = float(np.log(100.0))  # a machine that is slower by as much would hold the job up altogether
+UNSTEADY = 3.0  # times the usual spread of workers in a step: one of warm-up, or of another load
 NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 
 
@@ -35,11 +37,28 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
         return text, "how much work each microbatch had: a column `tokens`"
     if _has_experts(seen) and not np.isfinite(seen.compute.work[seen.compute.worker == number]).any():
         return "the ranks exchange tokens, and its experts may get more of them", "how many tokens each rank gets"
+    if _unsteady(seen, number):
+        text = "only in steps in which all workers differ more than usual, as after a restart"
+        return text, "more steps in which the others are steady"
     longer, usual = operations(seen, number)
     if longer and usual:
         text = f"only in {', '.join(longer)}, and not in {', '.join(usual)}"
         return text, "how much work each operation had (a column `tokens`), and whether this rank alone does it"
     return None
+
+
+def _unsteady(seen: SlowSituation, number: int) -> bool:
+    """Whether a worker is as its peers in most of the steps in which workers differ no more than they usually do."""
+    by_step = seen.levels.by_step - seen.levels.shared[:, None]
+    wide = spreads(by_step.T, np.isfinite(by_step).T)
+    ordinary = np.isfinite(by_step[number]) & (wide <= UNSTEADY * max(float(np.nanmedian(wide)), LEAST_NOISE))
+    ordinary[: max(int(seen.outliers.changed_at[number]), 0)] = False
+    known = np.isfinite(by_step[number][max(int(seen.outliers.changed_at[number]), 0) :])
+    if np.count_nonzero(ordinary) == np.count_nonzero(known):
+        return False
+    return 2 * np.count_nonzero(by_step[number][ordinary] > seen.outliers.excess[number] / 2) <= np.count_nonzero(
+        ordinary
+    )
 
 
 def _lengths_differ(seen: SlowSituation, number: int) -> bool:

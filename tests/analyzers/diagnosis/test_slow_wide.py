@@ -41,6 +41,24 @@ def test_steps_after_a_restart_are_no_long_microbatches(seed: int) -> None:
     assert judged(job.records()).cause in ("none", "code", "unknown")
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_worker_that_is_longer_only_where_all_differ_is_not_slow(seed: int) -> None:
+    """In most steps since one the others' caches are cold too; in the rest it is as they are."""
+    draws = np.random.default_rng(seed)
+    factors = {step: np.exp(draws.normal(0, 0.15, (2, 16))) for step in range(9, 20) if step % 5 != 1}
+    for cold in factors.values():
+        cold[1, 5] = 1.15
+    job = WideOpJob(
+        stages=2,
+        replicas=16,
+        numbers=tuple(range(20)),
+        seed=seed,
+        factors=lambda step: factors.get(step, np.ones((2, 16))),
+    )
+
+    assert not judged(job.records()).culprits
+
+
 @pytest.mark.parametrize("grads", [True, False])
 def test_steps_of_one_cuda_graph_do_not_show_that_a_job_is_healthy(grads: bool) -> None:
     """The waits for other stages are in each: all are long because of one."""
