@@ -51,14 +51,10 @@ def _unsteady(seen: SlowSituation, number: int) -> bool:
     """Whether a worker is as its peers in most of the steps in which workers differ no more than they usually do."""
     by_step = seen.levels.by_step - seen.levels.shared[:, None]
     wide = spreads(by_step.T, np.isfinite(by_step).T)
-    ordinary = np.isfinite(by_step[number]) & (wide <= UNSTEADY * max(float(np.nanmedian(wide)), LEAST_NOISE))
-    ordinary[: max(int(seen.outliers.changed_at[number]), 0)] = False
-    known = np.isfinite(by_step[number][max(int(seen.outliers.changed_at[number]), 0) :])
-    if np.count_nonzero(ordinary) == np.count_nonzero(known):
-        return False
-    return 2 * np.count_nonzero(by_step[number][ordinary] > seen.outliers.excess[number] / 2) <= np.count_nonzero(
-        ordinary
-    )
+    known = np.isfinite(by_step[number]) & (np.arange(by_step.shape[1]) >= seen.outliers.changed_at[number])
+    ordinary = known & (wide <= UNSTEADY * max(float(np.nanmedian(wide)), LEAST_NOISE))
+    longer = ordinary & (by_step[number] > seen.outliers.excess[number] / 2)
+    return bool((known & ~ordinary).any() and 2 * np.count_nonzero(longer) <= np.count_nonzero(ordinary))
 
 
 def _lengths_differ(seen: SlowSituation, number: int) -> bool:
