@@ -116,7 +116,11 @@ class Control:
 def _by_rank(table: Table, words: tuple[str, ...], of: Callable[[NDArray[np.float64]], float]) -> dict[int, float]:
     mine = table.named(*words)
     rank, seconds = table.columns["rank"][mine], table.columns["duration"][mine]
-    return {int(one): of(seconds[rank == one]) for one in np.unique(rank)}
+    if not len(rank):
+        return {}
+    order = np.argsort(rank, kind="stable")
+    ranks, begins = np.unique(rank[order], return_index=True)
+    return {int(one): of(part) for one, part in zip(ranks, np.split(seconds[order], begins[1:]), strict=True)}
 
 
 def _median(seconds: NDArray[np.float64]) -> float:

@@ -105,7 +105,7 @@ def even_data(pipeline: Pipeline) -> tuple[Seconds, float, tuple[int, float, flo
         for key, one in zip(keys, own, strict=True):
             logs.setdefault(int(key[2]), []).append(one)
     agreed = {group: _mean(np.stack(found)) for group, found in logs.items()}
-    agreement = _agreement(logs, agreed)
+    agreement = _agreement(logs, agreed) if _of_microbatches(agreed) else 0.0
     level = float(np.log(np.mean([np.mean(np.exp(one)) for one in agreed.values()]))) if agreed else 0.0
     even = tuple(
         np.stack([one * np.exp(level - agreed[int(key[2])]) for key, one in zip(keys, array, strict=True)])
@@ -128,6 +128,14 @@ def _mean(stacked: Floats) -> Floats:
     known = np.isfinite(stacked)
     found: Floats = np.where(known, stacked, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     return found
+
+
+def _of_microbatches(agreed: dict[int, Floats]) -> bool:
+    """Whether microbatches of one step differ: where all of a step are long, it is the step that is, as after a restart."""
+    if len(agreed) < 2:
+        return True
+    stacked = np.stack(list(agreed.values()))
+    return float(stacked.var(axis=0).mean()) >= OF_STEP * float(stacked.var())
 
 
 def _agreement(logs: dict[int, list[Floats]], agreed: dict[int, Floats]) -> float:
@@ -160,6 +168,7 @@ def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
 
 
 LONG = float(np.log(1.1))  # a microbatch that takes less more than others is none of the long ones
+OF_STEP = 0.25  # of the variance of microbatches: of two that are drawn alike half is within a step
 AGREED = 0.5  # operations that share less of their variance than this do not vary because of their microbatch
 
 

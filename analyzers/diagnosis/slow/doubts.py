@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import node_of
-from analyzers.diagnosis.slow.levels import median_of_known
+from analyzers.diagnosis.slow.levels import LEAST_NOISE, median_of_known, spreads
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
@@ -16,6 +16,7 @@ ALIKE = 0.15  # of the excess, by which that of workers with a shared cause diff
 UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
 OTHER_UNIT = float(np.log(100.0))  # a machine that is slower by as much would hold the job up altogether
 WORK_OF_EACH = "how much work each operation had: a column `tokens`"
+UNSTEADY = 3.0  # times the usual spread of workers in a step: one of warm-up, or of another load
 NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 
 
@@ -39,6 +40,9 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
         return text, "how much work each microbatch had: a column `tokens`"
     if _has_experts(seen) and not np.isfinite(seen.compute.work[seen.compute.worker == number]).any():
         return "the ranks exchange tokens, and its experts may get more of them", "how many tokens each rank gets"
+    if _unsteady(seen, number):
+        text = "only in steps in which all workers differ more than usual, as after a restart"
+        return text, "more steps in which the others are steady"
     longer, usual = operations(seen, number)
     if longer and usual:
         text = f"only in {', '.join(longer)}, and not in {', '.join(usual)}"
@@ -69,6 +73,16 @@ def _operations_a_step(seen: SlowSituation, number: int) -> tuple[float, float]:
     peers = (seen.levels.duty == seen.levels.duty[number]) & np.isfinite(usual)
     peers[number] = False
     return float(usual[number]), float(np.median(usual[peers])) if peers.any() else 0.0
+
+
+def _unsteady(seen: SlowSituation, number: int) -> bool:
+    """Whether a worker is as its peers in most of the steps in which workers differ no more than they usually do."""
+    by_step = seen.levels.by_step - seen.levels.shared[:, None]
+    wide = spreads(by_step.T, np.isfinite(by_step).T)
+    known = np.isfinite(by_step[number]) & (np.arange(by_step.shape[1]) >= seen.outliers.changed_at[number])
+    ordinary = known & (wide <= UNSTEADY * max(float(np.nanmedian(wide)), LEAST_NOISE))
+    longer = ordinary & (by_step[number] > seen.outliers.excess[number] / 2)
+    return bool((known & ~ordinary).any() and 2 * np.count_nonzero(longer) <= np.count_nonzero(ordinary))
 
 
 def _lengths_differ(seen: SlowSituation, number: int) -> bool:

@@ -9,10 +9,12 @@ import numpy as np
 from analyzers.diagnosis.slow.claim import MOST_NAMED, evidence_of, finding, price, suspect_of, with_costs
 from analyzers.diagnosis.slow.costs import without_workers
 from analyzers.diagnosis.slow.doubts import OTHER_UNIT
+from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
 from analyzers.diagnosis.slow.slow_workers import open_sets, slow_replicas, slow_workers, unsure_workers
+from analyzers.diagnosis.slow.transfers import is_transfer
 from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
 
@@ -57,6 +59,10 @@ def _healthy(seen: SlowSituation) -> Finding:
     compared = int(np.count_nonzero(seen.levels.peers > 1))
     if not compared:
         return unmeasured("no two workers of the traces have the same duty: traces of more ranks would be comparable")
+    if _waits_inside(seen):
+        return unmeasured(
+            "a step is one operation, with its waits for others in it: traces without CUDA graphs would show its parts"
+        )
     if unseen := _without_trace(seen):
         why = f"{unseen} left no trace, and may be the one that the others wait for"
         return unmeasured(f"{why}: traces of all ranks would show it")
@@ -129,6 +135,17 @@ def _without_trace(seen: SlowSituation) -> str:
     stages, replicas = ({place[axis] for place in places} for axis in (0, 1))
     holes = sorted((pp, dp) for pp in stages for dp in replicas if (pp, dp) not in places)
     return ", ".join(f"pp{pp}/dp{dp}" for pp, dp in holes[:MOST_NAMED])
+
+
+def _waits_inside(seen: SlowSituation) -> bool:
+    """Whether each worker's step is one operation, and the trace lacks what it waits for: other ranks, or other stages."""
+    table, compute = seen.table, seen.compute
+    own = compute.worker * len(compute.steps) + compute.step
+    if len(np.unique(own)) < len(own):
+        return False
+    if any(is_transfer(name) for name in table.operations):
+        return False
+    return len({worker.pp for worker in table.workers}) > 1 or not (table.kind == COMMUNICATION).any()
 
 
 def _latent(seen: SlowSituation, number: int) -> Suspect:

@@ -28,6 +28,7 @@ from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
 
 ALWAYS = 0.8  # a machine that is slow is so in this share of its steps
+AS_SLOW = 0.5  # of another's excess, from which on a worker may be slow by the same cause
 LATENT = 1.01  # a worker that costs the job less does not slow it
 FEWEST_STEPS, FEWEST_TIMES = 3, 4
 
@@ -37,15 +38,16 @@ def slow_workers(seen: SlowSituation) -> Iterator[Finding]:
     slow = [
         number for number in seen.outliers.slow.tolist() if cost_of(seen, number) >= LATENT or seen.pipeline is None
     ]
-    if not slow:
+    alike = _as_slow(seen, slow)
+    if (_is_many(seen, alike) and (seen.together or LATENT) >= LATENT) or of_one_kind(seen, slow):
+        yield _many(seen, alike)
         return
-    if len(slow) > MOST_NAMED or 4 * len(slow) > max(len(seen.table.workers), 4) or of_one_kind(seen, slow):
-        yield _many(seen, slow)
+    if not slow:
         return
     if _once(seen):
         yield _too_few(seen, slow)
         return
-    doubts = [(number, found) for number in slow if (found := doubt(seen, number))]
+    doubts = [(number, found) for number in slow if (found := doubt(seen, number) or _at_times(seen, number))]
     if doubts:
         yield _doubtful(seen, doubts)
         return
@@ -55,6 +57,20 @@ def slow_workers(seen: SlowSituation) -> Iterator[Finding]:
         "slow_worker", "slow", "machine", *suspects, together=True, evidence=with_costs(seen, *evidence),
         costs=seen.together or 1.0, victims=_victims(seen, slow),
     )  # fmt: skip
+
+
+def _as_slow(seen: SlowSituation, slow: list[int]) -> list[int]:
+    """Return the workers that are about as slow as these, or all slow ones where none is given.
+
+    Where many are slow, a step waits for another of them each time, and each alone costs little.
+    """
+    excess = seen.outliers.excess
+    least = AS_SLOW * min((float(excess[number]) for number in slow), default=0.0)
+    return [number for number in seen.outliers.slow.tolist() if excess[number] >= least]
+
+
+def _is_many(seen: SlowSituation, slow: list[int]) -> bool:
+    return len(slow) > MOST_NAMED or 4 * len(slow) > max(len(seen.table.workers), 4)
 
 
 def _once(seen: SlowSituation) -> bool:
@@ -70,6 +86,14 @@ def _too_few(seen: SlowSituation, slow: list[int]) -> Finding:
     return finding(
         "slow_undecided", "slow", "unknown", evidence=(evidence_of(worker, text),), missing=(missing,), costs=times
     )
+
+
+def _at_times(seen: SlowSituation, number: int) -> tuple[str, str] | None:
+    """Return that a worker is slow in some steps only, where it is not known whether the job waits for it then."""
+    share = _slow_share(seen, number)[1]
+    if seen.pipeline is not None or seen.whole_batches or share >= ALWAYS:
+        return None
+    return f"only in {share:.0%} of the steps, and what that costs the job is not known", "more steps, with starts"
 
 
 def _doubtful(seen: SlowSituation, doubts: list[tuple[int, tuple[str, str]]]) -> Finding:
@@ -112,14 +136,19 @@ def _since(seen: SlowSituation, number: int) -> str:
     return f", since step {int(seen.table.steps[at])}" if at >= 0 else ""
 
 
-def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
-    """Return how sure it is that a worker's machine is slow, and what speaks against."""
+def _slow_share(seen: SlowSituation, number: int) -> tuple[int, float]:
+    """Return in how many steps a worker is known since it became slow, and in which share of them it is so."""
     by_step = seen.levels.by_step[number] - seen.levels.shared[number]
     at = max(int(seen.outliers.changed_at[number]), 0)
     known = by_step[at:][np.isfinite(by_step[at:])]
-    share = float(np.mean(known > seen.outliers.excess[number] / 2)) if len(known) else 0.0
-    if len(known) < FEWEST_STEPS:
-        return DOUBTFUL, f"only {len(known)} step{'s' if len(known) > 1 else ''} of the trace: more would decide"
+    return len(known), float(np.mean(known > seen.outliers.excess[number] / 2)) if len(known) else 0.0
+
+
+def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
+    """Return how sure it is that a worker's machine is slow, and what speaks against."""
+    steps, share = _slow_share(seen, number)
+    if steps < FEWEST_STEPS:
+        return DOUBTFUL, f"only {steps} step{'s' if steps > 1 else ''} of the trace: more would decide"
     if share < ALWAYS:
         return DOUBTFUL, f"only in {share:.0%} of the steps"
     if seen.whole_batches:

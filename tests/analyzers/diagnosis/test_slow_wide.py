@@ -1,0 +1,72 @@
+"""Simulated slow jobs of many workers: one that is slow is named, and no machine where none is at fault."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simulation.traces.wide_op_traces import WideOpJob
+from tests.support.op_traces import judged
+from tests.support.simulated_slow import CELLS, SLOWED, STRAYS, run_case
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_small_case_of_each_cell(cell: str) -> None:
+    """The class is right, and no innocent rank is named."""
+    score = run_case(cell, 64, 0)
+
+    assert (score.class_right, score.named, score.evicted) == (True, 0, 0)
+    assert score.top == (cell in (SLOWED, STRAYS))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_machines_throttled_together_share_a_cause_though_each_alone_costs_little(seed: int) -> None:
+    """Each step waits for another of them: no one of 32 workers is the slow machine, and the job is not healthy."""
+    factors = np.ones((8, 32))
+    factors.reshape(-1)[108:140] = np.repeat([1.2, 1.25, 1.3, 1.35], 8)
+    job = WideOpJob(replicas=32, microbatches=8, seed=seed, stray=3.0, factors=lambda _: factors)
+
+    verdict = judged(job.records())
+
+    assert not verdict.culprits
+    assert (verdict.symptom, verdict.cause, verdict.action.kind) == ("slow", "unknown", "none")
+    assert verdict.missing
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_after_a_restart_are_no_long_microbatches(seed: int) -> None:
+    """All microbatches of a step are long together, on each rank as its caches have it."""
+    job = WideOpJob(stages=2, numbers=tuple(range(15)), restarts=(5, 10), seed=seed)
+
+    assert judged(job.records()).cause in ("none", "code", "unknown")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_worker_that_is_longer_only_where_all_differ_is_not_slow(seed: int) -> None:
+    """In most steps since one the others' caches are cold too; in the rest it is as they are."""
+    draws = np.random.default_rng(seed)
+    factors = {step: np.exp(draws.normal(0, 0.15, (2, 16))) for step in range(9, 20) if step % 5 != 1}
+    for cold in factors.values():
+        cold[1, 5] = 1.15
+    job = WideOpJob(
+        stages=2,
+        replicas=16,
+        numbers=tuple(range(20)),
+        seed=seed,
+        factors=lambda step: factors.get(step, np.ones((2, 16))),
+    )
+
+    assert not judged(job.records()).culprits
+
+
+@pytest.mark.parametrize("grads", [True, False])
+def test_steps_of_one_cuda_graph_do_not_show_that_a_job_is_healthy(grads: bool) -> None:
+    """The waits for other stages are in each: all are long because of one."""
+    factors = np.ones((4, 8))
+    factors[1, 3] = 2.0
+    job = WideOpJob(stages=4, graph="forward-backward-compute", grads=grads, factors=lambda _: factors)
+
+    verdict = judged(job.records())
+
+    assert not verdict.culprits
+    assert verdict.symptom != "healthy"
