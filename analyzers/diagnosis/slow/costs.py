@@ -7,6 +7,7 @@ Evening out keeps the work: a stage's surplus goes to the others, a long microba
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,24 @@ from analyzers.diagnosis.slow.transfers import even_edges
 Seconds = tuple[Floats, ...]
 
 
+class LongMicrobatches(NamedTuple):
+    """The replica with most of the time of long microbatches: its index, its share of it and of its steps, and their cost."""
+
+    replica: int = -1
+    share: float = 0.0
+    steps: float = 0.0
+    costs: float = 1.0
+
+
+class Evened(NamedTuple):
+    """``agreement``: how much of what microbatches differ by all their operations agree on; ``within``: they differ in a step."""
+
+    seconds: Seconds
+    agreement: float
+    within: bool
+    longest: LongMicrobatches
+
+
 @dataclass(frozen=True)
 class SlowCosts:
     """Slowdowns by kind. ``ideal``: by all unevenness together; ``by_operation`` and ``by_stage``: by each alone."""
@@ -26,9 +45,7 @@ class SlowCosts:
     ideal: float
     stages: float
     data: float
-    longest: tuple[
-        int, float, float
-    ]  # the replica with most of the long microbatches: its index, their share, that of its steps
+    longest: LongMicrobatches
     links: float
     stalls: float
     stalled: tuple[int, float]  # the worker whose host stalls most, and what that alone costs
@@ -90,8 +107,8 @@ def _typical(seconds: Floats) -> float:
     return float(np.median(each)) if len(known) else 1e-300
 
 
-def even_data(pipeline: Pipeline) -> tuple[Seconds, float, tuple[int, float, float]]:
-    """Return the durations with every microbatch alike, how much of what they differ by their operations agree on, and whose.
+def even_data(pipeline: Pipeline) -> Evened:
+    """Return the durations with every microbatch alike, and how they differ.
 
     All operations on one microbatch, in all stages, take longer together where it is the microbatch that is long.
     """
@@ -105,23 +122,22 @@ def even_data(pipeline: Pipeline) -> tuple[Seconds, float, tuple[int, float, flo
         for key, one in zip(keys, own, strict=True):
             logs.setdefault(int(key[2]), []).append(one)
     agreed = {group: _mean(np.stack(found)) for group, found in logs.items()}
-    agreement = _agreement(logs, agreed) if _of_microbatches(agreed) else 0.0
     level = float(np.log(np.mean([np.mean(np.exp(one)) for one in agreed.values()]))) if agreed else 0.0
     even = tuple(
         np.stack([one * np.exp(level - agreed[int(key[2])]) for key, one in zip(keys, array, strict=True)])
         for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True)
     )
-    return even, agreement, _longest(np.stack(list(agreed.values()))) if agreed else (-1, 0.0, 0.0)
+    longest = _longest(np.stack(list(agreed.values()))) if agreed else LongMicrobatches()
+    return Evened(even, _agreement(logs, agreed), _of_microbatches(agreed), longest)
 
 
-def _longest(agreed: Floats) -> tuple[int, float, float]:
-    """Return the replica with most of the time of long microbatches, its share of it, and in which share of its steps it is."""
+def _longest(agreed: Floats) -> LongMicrobatches:
     over = np.where(agreed > LONG, np.exp(agreed) - 1, 0.0)  # microbatches x steps x replicas
     each = over.sum(axis=(0, 1))
     if not each.any():
-        return -1, 0.0, 0.0
+        return LongMicrobatches()
     most = int(np.argmax(each))
-    return most, float(each[most] / each.sum()), float((over[:, :, most] > 0).any(axis=0).mean())
+    return LongMicrobatches(most, float(each[most] / each.sum()), float((over[:, :, most] > 0).any(axis=0).mean()))
 
 
 def _mean(stacked: Floats) -> Floats:
@@ -153,13 +169,14 @@ def _agreement(logs: dict[int, list[Floats]], agreed: dict[int, Floats]) -> floa
 
 def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
     """Return the costs of what no worker is to blame for, with ``pipeline`` as it would be without slow workers."""
-    even, agreement, longest = even_data(pipeline)
+    even = even_data(pipeline)
+    gained = pipeline.slowdown(even.seconds) if even.agreement >= AGREED else 1.0
     best = ideal(pipeline)
     whole = float(pipeline.step_seconds(best).sum())
     no_stalls = tuple(np.zeros(array.shape) for array in pipeline.stalls)
     return SlowCosts(
         float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
-        pipeline.slowdown(even) if agreement >= AGREED else 1.0, longest,
+        gained if even.within else 1.0, even.longest._replace(costs=gained),
         _times(pipeline, pipeline.step_seconds(transfer={way: even_edges(one) for way, one in pipeline.transfer.items()})),
         _times(pipeline, pipeline.step_seconds(stalls=no_stalls)), _stalled(pipeline, table),
         {name: _alone(pipeline, best, whole, code) for code, name in enumerate(table.operations) if _runs(pipeline, code)},

@@ -71,34 +71,39 @@ def _loads(seen: SlowSituation) -> dict[int, float]:
     }
 
 
-def _of_one_worker(seen: SlowSituation, worker: Worker, steps: float) -> Finding:
+def _of_one_worker(seen: SlowSituation, worker: Worker) -> Finding:
     """Return that one worker alone takes longer at times: longer data, or a machine that is slow at times."""
     assert seen.costs is not None
-    text = f"in {steps:.0%} of the steps {worker.name} alone takes longer; without that the job would save"
+    longest = seen.costs.longest
+    text = f"in {longest.steps:.0%} of the steps {worker.name} alone takes longer; without that the job would save"
     missing = f"how much work {worker.name} had then (a column `tokens`), or its clocks, power and temperature"
-    shown = evidence_of(worker, f"{text} {price(seen, seen.costs.data)}")
-    return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=seen.costs.data)
+    shown = evidence_of(worker, f"{text} {price(seen, longest.costs)}")
+    return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=longest.costs)
 
 
 def uneven_data(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that microbatches differ."""
-    if seen.costs is None or seen.pipeline is None or seen.costs.data < WORTH:
+    if seen.costs is None or seen.pipeline is None or max(seen.costs.data, seen.costs.longest.costs) < WORTH:
         return
     saved = f"even ones would save {price(seen, seen.costs.data)}"
     text = f"some microbatches take longer than others in all their operations, on changing workers; {saved}"
     source = seen.table.workers[0]
-    index, share, steps = seen.costs.longest
-    if share > ONE_REPLICA and len(seen.pipeline.replicas) > 1:
+    longest = seen.costs.longest
+    if longest.share > ONE_REPLICA and len(seen.pipeline.replicas) > 1:
         mine = [
-            one for place, one in enumerate(seen.table.workers) if seen.pipeline.place(seen.table, place)[1] == index
+            one
+            for place, one in enumerate(seen.table.workers)
+            if seen.pipeline.place(seen.table, place)[1] == longest.replica
         ]
         source = mine[0]
         if len(seen.pipeline.stages) < 2 and not np.isfinite(seen.compute.work).all():
-            yield _of_one_worker(seen, source, steps)
+            yield _of_one_worker(seen, source)
             return
         text = f"some microbatches of replica {source.dp} take longer than others in all its stages; {saved}"
         if len(mine) < 2:
             text = f"some microbatches of {source.name} are longer than others in all their operations; {saved}"
+    if seen.costs.data < WORTH:
+        return
     shown = Evidence(text=text, source=source.source)
     why = f"{text}: their sequence lengths differ, or what experts get"
     suspect = Suspect(kind="data", strength=LIKELY, why=why, evidence=(shown,))

@@ -99,7 +99,7 @@ def test_gpus_under_load_of_which_none_stands_apart_are_healthy() -> None:
     """Not where none was under load, or too few were: then nothing was compared."""
     verdict = GrayFleet().verdict()
     assert (verdict.symptom, verdict.action.kind) == ("healthy", "none")
-    assert "32 GPUs under load" in verdict.evidence[0].text
+    assert "16 GPUs under load" in verdict.evidence[0].text
     assert GrayFleet(change=lambda _node, _gpu, _report: IDLE_CHANGES).verdict().symptom == "unknown"
 
 
