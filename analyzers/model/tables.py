@@ -26,14 +26,22 @@ def tabulate(dumps: Iterable[FlightRecorderDump]) -> RecorderTable:
     columns["group"], groups = _grouped(ordered, number, _column(ordered, "group"))
     columns["rank"] = np.repeat(np.array([dump.rank for dump in ordered], np.int64), counts)
     columns["status_completed"] = _status_completed(ordered, number, columns["pg_id"])
-    order = np.lexsort((columns["record_id"], number))
+    if not _are_ordered(number, columns["record_id"]):
+        order = np.lexsort((columns["record_id"], number))
+        columns = {name: column[order] for name, column in columns.items()}
     return RecorderTable(
         tuple(dump.rank for dump in ordered if dump.rank is not None),
         tuple(groups),
         tuple(strings.texts),
-        {name: column[order] for name, column in columns.items()},
+        columns,
         frozenset(dump.rank for dump in ordered if dump.rank is not None and dump.truncated),
     )
+
+
+def _are_ordered(number: Ints, record_id: Ints) -> bool:
+    """Whether the entries of each dump are in their order, as recorders write them."""
+    same = np.diff(number) == 0
+    return not (same & (np.diff(record_id) < 0)).any()
 
 
 def _column(dumps: Sequence[FlightRecorderDump], name: str) -> Ints:

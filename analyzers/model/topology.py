@@ -7,7 +7,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from analyzers.model.recorder import GroupName
 from analyzers.model.window import Window
@@ -235,6 +235,11 @@ def _is_everybody(members: tuple[int, ...], window: Window, ranks: tuple[int, ..
 
 def dimension_of(description: str, name: str) -> str:
     """Read the parallel dimension from Megatron's, DeviceMesh's or DTensor's words; "other" where they name none."""
+    return _described(description) or ("world" if name in ("0", "default_pg", "world") else "other")
+
+
+@lru_cache(1024)  # a few words describe all groups of a job
+def _described(description: str) -> str:
     lowered = description.lower()
     for words, dimension in _DIMENSIONS:
         if lowered == words:
@@ -244,7 +249,7 @@ def dimension_of(description: str, name: str) -> str:
     meant = {_MESH_WORDS[word] for word in lowered.replace("-", "_").split("_") if word in _MESH_WORDS}
     if meant:
         return meant.pop() if len(meant) == 1 else "other"  # a flattened mesh, "mesh_dp_shard_cp", is a combination too
-    return "world" if name in ("0", "default_pg", "world") else "other"
+    return ""
 
 
 def _completed(groups: list[ProcessGroup], ranks: tuple[int, ...]) -> list[ProcessGroup]:
