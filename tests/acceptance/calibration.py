@@ -1,8 +1,9 @@
 """Whether stated probabilities come true, and the packaged table that makes them: simulated cases, judged for many minutes.
 
 Held out are seeds that the table has not seen; shifted is a simulator with another mix of faults, other sizes and more noise.
-The strength of each claim's evidence is what was stated before anything was learned. Judged cases are kept in out/, so that a
-further run adds to them.
+The strength of each claim's evidence is what was stated before anything was learned. Judged cases are kept in out/ while a run
+goes on, and then as counts in docs/measured/calibration_counts.jsonl, by the commit that judged them, so that a further run on
+any machine adds to them.
 
     nice -n 15 python -m tests.acceptance.calibration [--minutes N] [--learn] [--smallest]
 """
@@ -13,7 +14,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -34,6 +36,7 @@ from tests.support.scoreboard.forecasts import HELD_OUT, LEARNED, NOISE, SHIFTED
 from tests.support.simulated_hangs import knowledge
 
 DOCUMENT = REPOSITORY / "docs" / "measured" / "calibration.json"
+COUNTS = "calibration_counts.jsonl"
 TABLE = REPOSITORY / "analyzers" / "knowledge" / "calibration.toml"
 _MORE = NOISE[SHIFTED][0]
 WORDS = {
@@ -53,7 +56,7 @@ def rows_of(population: str, folder: Path) -> Path:
 def judge(populations: Sequence[str], seconds: float, most: int, folder: Path) -> None:
     """Judge further cases of each population in turn until the time is over, and keep them."""
     until = time.monotonic() + seconds
-    waiting = {one: islice(cases(one), _count(one, folder), most) for one in populations}
+    waiting = {one: islice(cases(one), counted(one, folder) + _count(one, folder), most) for one in populations}
     with ProcessPoolExecutor(2) as workers:
         while time.monotonic() < until and waiting:
             for population, left in list(waiting.items()):
@@ -74,11 +77,57 @@ def _lines(population: str, folder: Path) -> Iterator[str]:
         yield from path.read_text(encoding="utf-8").splitlines()
 
 
+def batches(population: str, folder: Path) -> list[dict[str, Any]]:
+    """Return the counted cases of a population, a batch for each run."""
+    path = _counts(folder)
+    every = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return [one for one in every if one["population"] == population]
+
+
+def _counts(folder: Path) -> Path:
+    return (DOCUMENT.parent if folder == REPOSITORY / "out" else folder) / COUNTS
+
+
+def counted(population: str, folder: Path) -> int:
+    """Return how many cases of a population are counted."""
+    return sum(one["cases"] for one in batches(population, folder))
+
+
+def folded(rows: Iterable[dict[str, Any]]) -> list[list[Any]]:
+    """Return forecasts as counts: the kind of claim, its strength, whether it is guilty and first, and how many there are."""
+    found = Counter((*row["key"], row["strength"], row["guilty"], row["first"]) for row in rows)
+    return [[*what, number] for what, number in sorted(found.items())]
+
+
+def unfolded(lines: Iterable[Sequence[Any]]) -> Iterator[Forecast]:
+    """Yield the forecasts that were counted; which case each is of is lost."""
+    for *key, strength, guilty, first, number in lines:
+        one = Forecast("", "simulator", tuple(key), strength, strength, guilty, first)  # type: ignore[arg-type]
+        yield from [one] * number
+
+
+def fold(populations: Sequence[str], folder: Path) -> None:
+    """Move the cases of a run into the counts, a line a population."""
+    for population in populations:
+        if cases_judged := _count(population, folder):
+            lines = folded(row for line in _lines(population, folder) for row in json.loads(line))
+            batch = {
+                "population": population,
+                "commit": provenance("")["commit"],
+                "cases": cases_judged,
+                "counts": lines,
+            }
+            with _counts(folder).open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(batch) + "\n")
+            rows_of(population, folder).unlink()
+
+
 def kept(population: str, folder: Path) -> list[Forecast]:
-    """Return the forecasts of all kept cases, as they are stated today."""
+    """Return the forecasts of all kept and counted cases, as they are stated today."""
     curves = calibrations(knowledge())
     rows = (row for line in _lines(population, folder) for row in json.loads(line))
     claims = [Forecast(**row | {"key": tuple(row["key"])}) for row in rows]
+    claims += [one for batch in batches(population, folder) for one in unfolded(batch["counts"])]
     stated = ((one, curves.find(one.key)) for one in claims)
     return [
         replace(one, stated=round(curve.probability(one.strength), 4) if curve else one.strength)
@@ -91,10 +140,22 @@ def report(folder: Path) -> dict[str, Any]:
     return {
         "table": knowledge().table("calibration")["source"],
         "populations": {
-            which: {"of": words, "cases": _count(which, folder), **_compared(kept(which, folder))}
+            which: {
+                "of": words,
+                "cases": counted(which, folder) + _count(which, folder),
+                "commits": _commits(which, folder),
+                **_compared(kept(which, folder)),
+            }
             for which, words in WORDS.items()
         },
     }
+
+
+def _commits(population: str, folder: Path) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for batch in batches(population, folder):
+        found[batch["commit"][:12]] += batch["cases"]
+    return dict(found)
 
 
 def _compared(claims: Sequence[Forecast]) -> dict[str, Any]:
@@ -139,6 +200,7 @@ def main() -> int:
     judge(populations, 60 * given.minutes, SMALLEST if given.smallest else sys.maxsize, folder)
     if given.learn:
         return write_table(folder)
+    fold(populations, folder)
     document = provenance(" ".join(["python -m tests.acceptance.calibration", *sys.argv[1:]])) | report(folder)
     target = folder / DOCUMENT.name if given.smallest else DOCUMENT
     target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
