@@ -57,6 +57,7 @@ bench: .venv/installed-test ## bounds in time, then speed and memory into docs/m
 	.venv/bin/python -m tests.bench.bench_engine $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_reading $(call smallest,$(BENCH))
 	.venv/bin/python -m tests.bench.bench_slow $(call smallest,$(BENCH))
+	.venv/bin/python -m tests.bench.bench_hang $(call smallest,$(BENCH))
 
 acceptance: .venv/installed-test ## the full matrices, resumable, into docs/measured (smallest: into out)
 	.venv/bin/python -m tests.acceptance.run $(call smallest,$(ACCEPTANCE))

@@ -9,29 +9,23 @@ long. Reading files is not part of it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analyzers.knowledge import Knowledge
 from analyzers.model.topology import infer
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.records import OP_COLUMNS, OpTimings
 from service.packaged_knowledge import load
 from simulation.traces.op_traces import OpJob
-from tests.bench.measure import MEGABYTE, REPOSITORY, provenance, run
+from tests.bench.measure import MEGABYTE
+from tests.bench.sizes import BySize
 
-SIZES, SMALLEST_SIZES = (128, 1_024, 4_096, 16_384), (128, 256)
 STAGES, MICROBATCHES, STEPS, STEP_SECONDS = 8, 4, 60, 10.0
 JITTER, SLOWER = 0.02, 2.0
-SECONDS_MAX, PEAK_MB_MAX = 10.0, 4_000.0
 HOSTED = 8
 
 
@@ -78,9 +72,9 @@ def job_records(ranks: int) -> tuple[list[OpTimings], int]:
     return records, guilty
 
 
-def judged(ranks: int, knowledge: Knowledge) -> dict[str, Any]:
+def judged(ranks: int) -> dict[str, Any]:
     """Judge one job in this process."""
-    records, guilty = job_records(ranks)
+    (records, guilty), knowledge = job_records(ranks), load()
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     wall, before = time.perf_counter(), time.process_time()
     window = Window.build(records)
@@ -96,29 +90,5 @@ def judged(ranks: int, knowledge: Knowledge) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure each size, print it, and write docs/measured/slow_judgement.json (smallest: out/slow_judgement.json)."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--smallest", action="store_true", help="small jobs, no bounds")
-    parser.add_argument("--ranks", type=int, help="judge one job in this process, and print it")
-    given = parser.parse_args()
-    if given.ranks:
-        print(json.dumps(judged(given.ranks, load())))
-        return
-    found = []
-    for ranks in SMALLEST_SIZES if given.smallest else SIZES:
-        done = run([sys.executable, "-m", "tests.bench.bench_slow", "--ranks", str(ranks)])
-        found.append(json.loads(done.output))
-        print(done.output.strip(), flush=True)
-    folder = REPOSITORY / ("out" if given.smallest else "docs/measured")
-    folder.mkdir(exist_ok=True)
-    document = provenance("python -m tests.bench.bench_slow" + " --smallest" * given.smallest) | {"sizes": found}
-    Path(folder / "slow_judgement.json").write_text(json.dumps(document, indent=1) + "\n")
-    assert all(one["right"] for one in found), "a verdict is wrong"
-    if not given.smallest:
-        assert found[-1]["processor_seconds"] <= SECONDS_MAX, found[-1]
-        assert found[-1]["peak_mb"] <= PEAK_MB_MAX, found[-1]
-
-
 if __name__ == "__main__":
-    main()
+    BySize("bench_slow", "slow_judgement", __doc__, seconds_max=10.0, peak_mb_max=4_000.0).main(judged)
