@@ -34,6 +34,7 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
         said += (
             "." if p99 is None else f", by the p99 of {progress['intervals']:,} reports ({p99:.3g} s) and its pauses."
         )
+        said += _goes_on(progress) if progress["silent_now_seconds"] > allowed else ""
     slow = progress["slowdown"] if progress["ended_at"] is None else None
     return [
         said,
@@ -44,6 +45,13 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
         *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),
         *_of_unconfirmed(progress.get("unconfirmed", ())),
     ]
+
+
+def _goes_on(progress: Mapping[str, Any]) -> str:
+    """Say what shows that a job works though its steps are silent for longer than they may be: it opens no incident then."""
+    seen = [one["witness"] for one in progress.get("witnesses", ()) if one["state"] == "alive"]
+    alive = [WITNESSES[witness] for witness in seen if witness in WITNESSES]
+    return f" It goes on by its {list_some(alive)}: no standstill." if alive else ""
 
 
 def _of_unconfirmed(nodes: Sequence[str]) -> list[str]:

@@ -36,6 +36,25 @@ def test_steps_without_a_loss_are_said_to_have_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("silent", "state", "goes_on"), [(16.0, "alive", True), (16.0, "silent", False), (9.0, "alive", False)]
+)
+def test_steps_that_are_silent_for_long_while_the_job_works_are_no_standstill(
+    silent: float, state: str, goes_on: bool
+) -> None:
+    """Steps that an agent reads each ten seconds look silent for longer than their own rhythm."""
+    witnesses = [{"witness": "steps", "state": "silent"}, {"witness": "cpu", "state": state}]
+    known = {
+        "allowed_seconds": 12.0,
+        "p99_seconds": 0.3,
+        "intervals": 60,
+        "silent_now_seconds": silent,
+        "witnesses": witnesses,
+    }
+    said = sentences({**UNKNOWN, **known})[0]
+    assert ("It goes on by its CPU time: no standstill." in said) == goes_on
+
+
+@pytest.mark.parametrize(
     ("how", "ends"),
     [
         ("", "UTC."),
