@@ -147,11 +147,11 @@ def _mean(stacked: Floats) -> Floats:
 
 
 def _of_microbatches(agreed: dict[int, Floats]) -> bool:
-    """Whether microbatches of one step differ: where all of a step are long, it is the step that is, as after a restart."""
+    """Whether microbatches of one step differ, on or between workers: where all are long, the step is, as after a restart."""
     if len(agreed) < 2:
         return True
     stacked = np.stack(list(agreed.values()))
-    return float(stacked.var(axis=0).mean()) >= OF_STEP * float(stacked.var())
+    return float(stacked.var(axis=(0, 2)).mean()) >= OF_STEP * float(stacked.var())
 
 
 def _agreement(logs: dict[int, list[Floats]], agreed: dict[int, Floats]) -> float:

@@ -141,3 +141,10 @@ def test_what_stages_wait_for_is_no_pause_of_the_host(sends: bool) -> None:
     verdict = table.changed(pp=np.full(len(table), -1), dp=np.full(len(table), -1)).verdict()
     assert verdict.culprits == ()
     assert verdict.cause in ("unknown", "none")
+
+
+def test_long_steps_of_changing_workers_are_the_data() -> None:
+    """A hot expert that moves: in every step another worker has more."""
+    worker = lambda _, replica, step: 1 + 0.5 * ((replica * 3 + step // 2) % 8) / 8  # noqa: E731
+    verdict = simulated(replace(REPLICAS, worker=worker)).verdict()
+    assert (verdict.symptom, verdict.cause, verdict.action.kind) == ("slow", "data", "none")
