@@ -235,7 +235,7 @@ def _by_past(one: Collectives) -> float:
 def late_at_times(found: Arrivals) -> tuple[int, int, int, float] | None:
     """Return who alone comes late at times: process, late operations of all, and the share of the time that others wait for it.
 
-    Of the communicator in which that is most; None where nobody does or several do, which is no one's.
+    Of the communicator in which that is most; None where no one does, or several do.
     """
     most: tuple[int, int, int, float] | None = None
     for one, base in zip(found.communicators, base_seconds(found), strict=True):

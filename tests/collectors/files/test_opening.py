@@ -99,18 +99,19 @@ def test_a_member_says_whose_it_is_and_when_it_was_written(tmp_path: Path) -> No
 
 
 def test_a_folder_is_walked_in_order_and_links_are_read_once(tmp_path: Path) -> None:
-    """Sorted files, each once; links to folders are named and not followed, and a loop of them ends."""
+    """Sorted files, each once; links to folders elsewhere are named and not followed, and a loop of them ends."""
     (tmp_path / "b").mkdir()
     for name in ("b/2", "b/1", "a"):
         (tmp_path / name).write_bytes(DUMP)
     (tmp_path / "0").symlink_to("b/1")
     (tmp_path / "b" / "loop").symlink_to(tmp_path)
+    (tmp_path / "elsewhere").symlink_to("/usr")
     (tmp_path / "nowhere").symlink_to("nowhere")
     read, unread = contents(tmp_path)
     assert list(read) == ["/a", "/b/1", "/b/2"]
     assert [(Path(record.source).name, record.outcome) for record in unread] == [
-        ("loop", "refused"),
-        ("nowhere", "refused"),
+        ("elsewhere", "refused"),
+        ("nowhere", "empty"),
     ]
 
 
