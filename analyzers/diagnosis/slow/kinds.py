@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.diagnosis.slow.claim import MOST_NAMED, evidence_of, finding, price, suspect_of, with_costs
+from analyzers.diagnosis.slow.claim import MOST_NAMED, WORTH, evidence_of, finding, price, suspect_of, with_costs
 from analyzers.diagnosis.slow.costs import without_workers
 from analyzers.diagnosis.slow.doubts import OTHER_UNIT
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
@@ -79,7 +79,7 @@ def _healthy(seen: SlowSituation) -> Finding:
         return found
     if seen.outliers.spread > UNLIKE:
         fault_class = "unlike_machines"
-        text = f"the workers differ by {spread_text} and more for the same work, steadily, and none stands apart: unlike machines"
+        text = f"the workers differ by {spread_text} and more, steadily, and none stands apart: unlike machines{_saved(seen)}"
     elif latent:
         fault_class, text = "latent_worker", latent[0].why
     else:
@@ -89,6 +89,14 @@ def _healthy(seen: SlowSituation) -> Finding:
     shown = evidence_of(seen.table.workers[0], text)
     missing = ("more steps would show whether a worker is slower by less",) if seen.outliers.limit > UNSEEN else ()
     return finding(fault_class, "healthy", "none", evidence=with_costs(seen, shown), rejected=latent, missing=missing)
+
+
+def _saved(seen: SlowSituation) -> str:
+    """Say what the job would save if its workers were alike, where neither stages nor data are uneven."""
+    costs = seen.costs
+    if costs is None or costs.ideal < WORTH or max(costs.stages, costs.data) >= WORTH:
+        return ""
+    return f"; were they as fast as their mean, the job would save {price(seen, costs.ideal)}"
 
 
 def _waited_for(seen: SlowSituation) -> Finding | None:

@@ -148,3 +148,10 @@ def test_long_steps_of_changing_workers_are_the_data() -> None:
     worker = lambda _, replica, step: 1 + 0.5 * ((replica * 3 + step // 2) % 8) / 8  # noqa: E731
     verdict = simulated(replace(REPLICAS, worker=worker)).verdict()
     assert (verdict.symptom, verdict.cause, verdict.action.kind) == ("slow", "data", "none")
+
+
+def test_what_unlike_machines_cost_is_stated() -> None:
+    """Half of them are slow, each by another factor: none is named, and what that costs is no secret."""
+    worker = lambda _, replica, __: 1.0 + 0.06 * replica  # noqa: E731
+    said = _said(simulated(replace(REPLICAS, worker=worker)))
+    assert "unlike machines; were they as fast as their mean, the job would save 1" in said
