@@ -7,6 +7,7 @@ import io
 import pytest
 
 from collectors.formats import Input, text_evidence
+from collectors.formats.job_log.recognition import sniff
 from collectors.formats.prose.advice import is_advice
 from collectors.formats.quotations import is_quoted
 from tests.collectors.formats.test_job_log import events
@@ -194,3 +195,10 @@ def test_the_kernel_s_line_counts_in_a_program_s_own_form(line: str, count: int)
 def _read(text: str) -> list[object]:
     data = text.encode()
     return list(text_evidence.read(Input("standard input", io.BytesIO(data), data)))
+
+
+def test_a_programs_own_file_is_no_log_of_what_it_prints() -> None:
+    """The lines that it would print stand in it; under a log's name the same lines are a job's steps."""
+    lines = "".join(f"step {number} loss {'nan' if number > 3 else 2.0}\n" for number in range(8)).encode()
+    assert sniff(lines, "train.py") == 0
+    assert sniff(lines, "train.log") == 30
