@@ -87,7 +87,7 @@ class _Walk:
         except OSError as error:
             yield unread(path, f"it cannot be opened: {error.strerror or error}", "refused")
             return
-        identity = status.st_dev << 64 | status.st_ino
+        identity = _identity(status)
         if identity in self.seen or self.files >= self.limits.files:
             return
         self.seen.add(identity)
@@ -133,11 +133,15 @@ class _Walk:
                 yield unread(path, f"a link that leads nowhere: {error.strerror or error}", "empty")
                 continue
             if stat.S_ISDIR(status.st_mode):
-                if status.st_dev << 64 | status.st_ino in self.seen:  # what is in it is read under its own name
+                if _identity(status) in self.seen:  # what is in it is read under its own name
                     continue
                 yield unread(path, "a link to a folder is not followed: name the folder itself", "refused")
             else:
                 yield from self.visit(path)
+
+
+def _identity(status: os.stat_result) -> int:
+    return status.st_dev << 64 | status.st_ino
 
 
 def _kind(mode: int) -> str:

@@ -29,8 +29,8 @@ _DEEDS = {  # symptom → what one culprit does, what several do
     "hardware": ("shows a hardware fault", "show hardware faults"),
 }
 
-_MEASURED = {"op_timings", "samples"}
-"""Sources by which a healthy job is compared, and not only seen to run."""
+_READINGS = {"device", "samples", "unread"}
+"""Sources that show devices, and no job that runs."""
 
 _BY_A_SETTING = ("runs slower than its peers, by a setting", "run slower than their peers, by a setting")
 
@@ -147,7 +147,9 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
     if tone(verdict) == "healthy":
         if any(root.fault_class.startswith("pause_") for root in verdict.roots):
             return (Headline("No fault:", "the job is in a pause", "", ""),)
-        if verdict.symptom == "healthy" and _MEASURED & verdict.coverage.sources.keys() and verdict.first_symptom:
+        sources = verdict.coverage.sources.keys()
+        compared = "op_timings" in sources or sources <= _READINGS
+        if verdict.symptom == "healthy" and compared and verdict.first_symptom:
             return (Headline("Healthy:", verdict.first_symptom.text, "", ""),)
         if verdict.symptom == "healthy":
             return (Headline("Healthy:", "the job is running, and no rank waits longer than usual", "", ""),)

@@ -14,6 +14,7 @@ import numpy as np
 from analyzers.diagnosis.slow import late_ranks, peer_transfers
 from analyzers.diagnosis.slow.arrivals import Arrivals, join
 from analyzers.diagnosis.slow.claim import DOUBTFUL, LIKELY, MOST_NAMED, finding, percent
+from analyzers.diagnosis.slow.grouping import Floats
 from analyzers.diagnosis.slow.kinds import unmeasured
 from analyzers.diagnosis.slow.late_ranks import LateMember
 from analyzers.diagnosis.slow.network_claims import (
@@ -54,7 +55,7 @@ def claims(records: Sequence[CollectiveTimings]) -> Iterator[Finding]:
     made = [*slow_fabric(found, bases, long), *slow_paths(found, between, slow)]
     explained = any(one.symptom == "slow" for one in made)
     made += _late(found, late, own, explained=explained)
-    yield from made or (_nothing(found, own, between),)
+    yield from made or (_nothing(found, bases, own, between),)
 
 
 def _waits(
@@ -145,7 +146,7 @@ def _shown(found: Arrivals, late: LateMember, text: str) -> Evidence:
     return Evidence(text=text, source=source, rank=process.rank if process.rank >= 0 else None)
 
 
-def _nothing(found: Arrivals, own: Sequence[LateMember], between: PeerTransfers) -> Finding:
+def _nothing(found: Arrivals, bases: list[Floats], own: Sequence[LateMember], between: PeerTransfers) -> Finding:
     """Return that no rank and no path costs the job much, or that what would show it is missing."""
     one = found.communicators[0] if found.communicators else None
     if any(np.isnan(late.share) for late in own):
@@ -162,7 +163,7 @@ def _nothing(found: Arrivals, own: Sequence[LateMember], between: PeerTransfers)
         text = f"ranks come to collectives at unlike times, steadily, {share} of the time, and none stands apart"
         shown = Evidence(text=text, source=source)
         return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(WHAT_HOLDS_IT,))
-    if (rare := late_ranks.late_at_times(found)) is not None and rare[3] >= LEAST_SHARE:
+    if (rare := late_ranks.late_at_times(found, bases)) is not None and rare[3] >= LEAST_SHARE:
         process, times, of, waited = rare
         text = (
             f"{found.processes[process].name} alone comes late to {times:,} of {of:,} collectives, and the others wait for it "

@@ -14,7 +14,6 @@ from analyzers.diagnosis.slow.transfers import is_transfer
 PART = 0.25  # an operation that shows less than this part of a worker's excess does not share it
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
 UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
-OTHER_UNIT = float(np.log(100.0))  # a machine that is slower by as much would hold the job up altogether
 WORK_OF_EACH = "how much work each operation had: a column `tokens`"
 UNSTEADY = 3.0  # times the usual spread of workers in a step: one of warm-up, or of another load
 NOTICED = 0.1  # of a worker's computation: shorter operations do not count
@@ -22,8 +21,6 @@ NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 
 def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
     """Return what else may make a worker slow, and what would decide; None where nothing speaks against its machine."""
-    if float(seen.outliers.excess[number]) > OTHER_UNIT:
-        return "its times are rather in another unit than the others'", "the unit of time of each trace"
     if not alike(seen) and seen.table.workers[number].pp < 0:
         return (
             "the trace has transfers between stages and no column of stages",

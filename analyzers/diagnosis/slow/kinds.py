@@ -8,7 +8,6 @@ import numpy as np
 
 from analyzers.diagnosis.slow.claim import MOST_NAMED, WORTH, evidence_of, finding, price, suspect_of, with_costs
 from analyzers.diagnosis.slow.costs import without_workers
-from analyzers.diagnosis.slow.doubts import OTHER_UNIT
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import SlowSituation
@@ -20,6 +19,7 @@ from analyzers.model.ranges import ranges
 
 UNSEEN = float(np.log(1.25))  # a trace that does not show so much leaves it open whether a job is healthy
 UNPLAYED = "whether a stage, the data or a link holds the job up: when operations started, which the trace lacks, would show it"
+OTHER_UNIT = float(np.log(100.0))  # a machine that is slower by as much would hold the job up altogether
 UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
 
 
@@ -106,7 +106,7 @@ def _waited_for(seen: SlowSituation) -> Finding | None:
     if seen.pipeline is None or level[number] < UNSEEN:
         return None
     healed = without_workers(
-        seen.pipeline, seen.compute, np.array([number]), seen.levels.level, seen.outliers.changed_at * 0
+        seen.pipeline, seen.compute, np.array([number]), seen.levels.level, np.zeros_like(seen.outliers.changed_at)
     )
     costs = seen.pipeline.slowdown(healed)
     if costs < float(np.exp(UNSEEN)):

@@ -232,13 +232,13 @@ def _by_past(one: Collectives) -> float:
     return float(np.exp(size))
 
 
-def late_at_times(found: Arrivals) -> tuple[int, int, int, float] | None:
+def late_at_times(found: Arrivals, bases: list[Floats]) -> tuple[int, int, int, float] | None:
     """Return who alone comes late at times: process, late operations of all, and the share of the time that others wait for it.
 
     Of the communicator in which that is most; None where no one does, or several do.
     """
     most: tuple[int, int, int, float] | None = None
-    for one, base in zip(found.communicators, base_seconds(found), strict=True):
+    for one, base in zip(found.communicators, bases, strict=True):
         if len(one.members) < 3 or not one.span > 0:
             continue
         ordered = np.sort(np.where(np.isfinite(one.seconds), one.seconds, np.inf), axis=0)

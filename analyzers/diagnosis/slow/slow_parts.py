@@ -31,7 +31,7 @@ from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, even_edges
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, SlowPathClaim, Suspect
 
 LINK_TIMES = 1.5  # a transfer that takes less than this times the others' is none of a slow link
-USUAL = 0.5  # of what pauses take is never in every step
+USUAL = 0.5  # of the gaps: more of them in usual steps, and they are no pauses
 GAPS = "what runs in the gaps of every step: sends, receives and stages, where the job is a pipeline"
 ONE_REPLICA = 0.8  # its share of the time of long microbatches, for them to be its own
 ONE_HOST = 0.7  # one host's share of what all stalls cost, for the stalls to be its own
