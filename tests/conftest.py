@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import hypothesis
@@ -67,8 +69,24 @@ def corpus() -> Path:
     return folder
 
 
+@cache
+def may_be_alone(path: Path) -> bool:
+    """Return whether a file may hold tests that run alone: those of real jobs, and files that name the marker."""
+    return path.is_relative_to(REPOSITORY / "tests" / "real_jobs") or "mark.alone" in path.read_text(encoding="utf-8")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files unread that have no test for ``-m 'alone …'``: to import all of them takes ten seconds of each worker."""
+    wants_alone = re.match(r"alone( and |$)", config.getoption("markexpr"))
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    return True if wants_alone and is_test and not may_be_alone(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what can be seen from a test itself: a running service, a PostgreSQL server, a real job, a bound in time."""
+    """Mark what can be seen from a test itself: a running service, a PostgreSQL server, a real job, a bound in time.
+
+    Files that take longest come first, so that no worker begins one when the others are done.
+    """
     for item in items:
         if SERVED.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("system")
@@ -88,6 +106,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("system") or item.get_closest_marker("alone"):
             # A machine that stands still for seconds fails a test of processes once, a fault twice. The summary names both.
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if item.get_closest_marker("alone"):
+            assert may_be_alone(item.path), f"{item.path} has tests that run alone: it must say mark.alone itself"
+    longest = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in longest)
 
 
 def pytest_collection_finish() -> None:

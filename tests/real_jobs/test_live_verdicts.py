@@ -53,6 +53,7 @@ def test_every_verdict_is_tried() -> None:
     assert {asked_verdict(scenario.truth) for scenario in tried} == set(map(asked_verdict, FAULTS.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1_200)  # each wait ends as soon as what it waits for is there
 @pytest.mark.parametrize(
     "trial",

@@ -24,6 +24,7 @@ needs_torch("real jobs cannot be started")
 UNDECIDED_BY_DUMPS = ("spin", "data_loader")  # in a pipeline on gloo, which records no send and no receive
 
 
+@pytest.mark.slow  # all of them together
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "scenario",
