@@ -68,8 +68,8 @@ def installed(python: Path | str, wheel: Path, folder: Path) -> Path:
     made = ran(python, "-m", "venv", folder, cwd=wheel.parent)
     assert made.returncode == 0, made.stderr
     done = ran(
-        folder / "bin/python", "-m", "pip", "install", "-qq", "--no-compile", "--constraint", REPOSITORY / "constraints.txt", wheel,
-        cwd=folder, timeout=INSTALLED_SECONDS,
+        folder / "bin/python", "-m", "pip", "install", "-qq", "--no-compile",
+        "--constraint", REPOSITORY / "constraints.txt", wheel, cwd=folder, timeout=INSTALLED_SECONDS,
     )  # fmt: skip
     if done.returncode != 0 and "Could not find a version" in done.stderr:
         pytest.skip(f"a package cannot be had here: {done.stderr.strip().splitlines()[-1]}")

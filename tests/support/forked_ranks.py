@@ -59,6 +59,7 @@ def forks() -> Forks:
 
 def main() -> dict[str, Any] | None:
     """Fork as asked; return what to run in a child, None in the parent at its end."""
+    import torch._dynamo  # the first step of an optimizer would import it, in two seconds of every rank
     import torch.distributed
     import torch.nn.parallel  # noqa: F401
 
