@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.support import authorities
 from tests.support.memory import in_memory
 from tests.support.postgres import database, postgres, sqlite, url
 
@@ -27,6 +28,8 @@ hypothesis.settings.load_profile("repeatable")
 # Databases of tests commit hundreds of times; what a disk would have of them after a power loss no test asks.
 if root := in_memory():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", root)
+
+authorities.read_once()
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
