@@ -19,7 +19,7 @@ from tests.support.served import REPOSITORY, serving
 needs_torch("the job cannot be started")
 
 pytestmark = [pytest.mark.system, pytest.mark.alone, pytest.mark.slow]
-STEPS, QUESTIONS = 24, 16
+STEPS, QUESTIONS = 15, 16
 WAITED_SECONDS = 300.0
 
 
@@ -48,7 +48,7 @@ def test_a_lost_role_costs_no_trajectory_and_no_step(tmp_path: Path, more: tuple
             for number, (script, variable) in enumerate(
                 [("rollout.py", "RANK=2"), ("trainer.py", "RANK=1"), ("reward.py", "RANK=0")], start=1
             ):
-                wait(lambda least=5 * number: len(commits(folder)) >= least, launcher)  # type: ignore[misc]
+                wait(lambda least=3 * number: len(commits(folder)) >= least, launcher)  # type: ignore[misc]
                 kill(folder, script, variable)
             output, _ = launcher.communicate(timeout=WAITED_SECONDS)
         finally:

@@ -1,7 +1,7 @@
 """Real jobs with an agent a node and a service: the exported bundle, given to `faulthound diagnose`, names rank and node.
 
-Two of the matrix that `python -m tests.acceptance.live_jobs` goes through; what the service says by itself is
-in `test_live_verdicts.py`.
+Two of the matrix that `python -m tests.acceptance.live_jobs` goes through; second proofs: `test_live_verdicts.py` gives
+`faulthound diagnose` the export of a stopped rank's job, too, beside what the service says by itself.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ needs_torch("real jobs cannot be started")
 
 RUNS = [
     (Scenario.draw("sigstop", "pipeline", 2), True),
-    (Scenario.draw("healthy", "ddp", 0), False),  # a second proof
+    (Scenario.draw("healthy", "ddp", 0), False),
 ]
 
 
+@pytest.mark.acceptance
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("scenario", "probe"),
-    [pytest.param(*run, marks=() if run == RUNS[0] else pytest.mark.acceptance) for run in RUNS],
+    RUNS,
     ids=[f"{scenario.key}{'-probe' * probe}" for scenario, probe in RUNS],
 )
 def test_the_bundle_names_rank_and_node(scenario: Scenario, probe: bool, tmp_path: Path) -> None:

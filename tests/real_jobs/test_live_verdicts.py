@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.jobs import live, verdicts
 from tests.support.jobs.chosen import FILES, LIVE, MORE_LIVE, NUMBERS
-from tests.support.jobs.judged import summary
+from tests.support.jobs.judged import complaints, complaints_about_nodes, summary, verdict_of
 from tests.support.jobs.scenarios import FAULTS, Fault
 from tests.support.jobs.verdicts import Outcome, Trial
 from tests.support.needs import needs_torch
@@ -61,9 +61,13 @@ def test_every_verdict_is_tried() -> None:
     ids=[trial.job for trial in TRIALS],
 )
 def test_the_first_verdict_is_right(trial: Trial, outcomes: dict[str, Future[Outcome]]) -> None:
-    """The service names culprit ranks and nodes; one incident, closed after the job; replayed the same."""
+    """The service and an export name culprit ranks and nodes; one incident, closed after the job; replayed the same."""
     outcome = outcomes[trial.job].result()
 
     wrong = verdicts.wrong(outcome)
     reported = "\n".join(f"-- version {number}\n{summary(one)}" for number, one in enumerate(outcome.documents, 1))
     assert not wrong, f"{trial.scenario.name}: first verdict after {outcome.first_seconds} s\n{reported}"
+    if outcome.exported is not None:
+        exported = verdict_of(outcome.exported)
+        again = complaints(trial.scenario, exported) + complaints_about_nodes(trial.scenario, exported)
+        assert not again, summary(exported)

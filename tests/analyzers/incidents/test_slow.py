@@ -188,7 +188,12 @@ HEALTHY: dict[str, Law] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+MILDER = {"jitter", "short evaluations", "lengths that grow in an hour"}  # than another of the same kind
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.acceptance if name in MILDER else ()) for name in HEALTHY]
+)
 def test_a_healthy_job_is_not_slow(name: str) -> None:
     """Two hours of steps with their noise, pauses and growth open nothing, however its log is read."""
     assert shown_either_way(WatchedJob(nodes=1, law=HEALTHY[name], seed=3), 7_200.0) == []

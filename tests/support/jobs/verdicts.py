@@ -86,6 +86,7 @@ class Outcome:
     first_looks: int = 0  # rounds of evidence that the first verdict had
     replayed: list[str] = field(default_factory=list)  # what a replay of the exported bundle gets otherwise
     left_open: list[str] = field(default_factory=list)  # what is known of an incident that did not close
+    exported: Path | None = None  # what `faulthound export` gave of the job while it hung
     seconds: float = 0.0  # that the trial took
 
 
@@ -137,6 +138,8 @@ def run(nodes: live.Cluster, trial: Trial, folder: Path, alive: Semaphore) -> Ou
             first = _first_verdict(client, trial, outcome)
             if first is not None and trial.evicts:
                 _wait(SECOND_LOOK_SECONDS, lambda: _looked_twice(client, first))
+                outcome.exported = folder / "job.fhz"
+                nodes.faulthound("export", trial.job, "--since", "10m", str(outcome.exported))
             _end(job)
             ended_at = time.monotonic()
         _wait(CLOSED_SECONDS, lambda: all(row["closed_at"] for row in _incidents(client, trial)))
