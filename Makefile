@@ -37,9 +37,9 @@ agent: .venv/installed-service ## run an agent on this machine that reports to i
 check: .venv/installed-check ## the quick tests, on every core: no PyTorch, no servers, no jobs
 	$(call pytest,-n auto --dist loadfile -m 'not system and not slow and not alone and not acceptance')
 
-test: .venv/installed-test ## run the test suite, what can on every core, then real jobs, two files at a time
+test: .venv/installed-test ## run the test suite, what can on every core, then real jobs, three files at a time
 	$(call pytest,-n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not alone and not acceptance')
-	$(call pytest,-n 2 --dist loadfile --no-loadscope-reorder -m 'alone and not acceptance')
+	$(call pytest,-n 3 --dist loadfile --no-loadscope-reorder -m 'alone and not acceptance')
 
 lint: .venv/installed-lint ## ruff, its formatter, mypy --strict, the import contracts
 	.venv/bin/python -m ruff check .

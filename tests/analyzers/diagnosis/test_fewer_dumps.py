@@ -24,7 +24,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "hung_job"
 LABELLED_SUBSETS = 80
 EVEN_ODDS = 0.5
 HAND_MADE_JOBS, HAND_MADE_SUBSETS = 120, 12
-CHECKED_JOBS, TESTED_JOBS = 12, 36  # in `make check`, in `make test`; the rest in `make acceptance`
+CHECKED_JOBS, TESTED_JOBS = 12, 24  # in `make check`, in `make test`; the rest in `make acceptance`
 LISTED = (group("0", *range(8), description="default_pg"),)
 
 

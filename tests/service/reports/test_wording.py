@@ -25,7 +25,6 @@ from collectors.files.reading import read_paths
 from service.packaged_knowledge import load
 from service.reports import advice, history, next_steps, remediations, story, text
 from simulation.scenarios import draw, play
-from tests.analyzers.diagnosis.reported.excerpts import excerpts, verdict_on
 from tests.analyzers.diagnosis.test_network_waits import STOPPED, Waits, wait
 from tests.service.reports.test_names import findings
 from tests.support.live_hangs import Hang, verdict
@@ -98,17 +97,6 @@ def test_no_verdict_has_a_fault_of_wording() -> None:
     found = {fault: one for one in judged() for fault in faults(rendered(one))}
 
     assert not found, [(fault, rendered(one)) for fault, one in found.items()][:3]
-
-
-@pytest.mark.system
-def test_no_reported_excerpt_has_a_fault_of_wording() -> None:
-    """The matrix of excerpts of what people have pasted."""
-    found, knowledge = {}, load()
-    for excerpt in excerpts():
-        if (one := verdict_on(excerpt.text, knowledge)) is not None:
-            found |= {(excerpt.title, fault): rendered(one) for fault in faults(rendered(one))}
-
-    assert not found
 
 
 def test_no_remediation_has_a_fault_of_wording() -> None:

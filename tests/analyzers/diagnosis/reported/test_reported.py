@@ -7,18 +7,24 @@ from collections import Counter, defaultdict
 import pytest
 
 from analyzers.knowledge import Knowledge
+from analyzers.model.verdict import Verdict
 from service import packaged_knowledge
 from tests.analyzers.diagnosis.reported.excerpts import Excerpt, Outcome, excerpts, outcome, verdict_on
+from tests.service.reports.test_wording import faults, rendered
 
 ALL = excerpts()
 FEWEST, FEWEST_NEGATIVES, SHARE = 150, 40, 0.9
-_OUTCOMES: dict[Excerpt, Outcome] = {}
+_VERDICTS: dict[str, Verdict | None] = {}
+
+
+def _verdict(text: str, knowledge: Knowledge) -> Verdict | None:
+    if text not in _VERDICTS:
+        _VERDICTS[text] = verdict_on(text, knowledge)
+    return _VERDICTS[text]
 
 
 def _outcome(excerpt: Excerpt, knowledge: Knowledge) -> Outcome:
-    if excerpt not in _OUTCOMES:
-        _OUTCOMES[excerpt] = outcome(excerpt, verdict_on(excerpt.text, knowledge))
-    return _OUTCOMES[excerpt]
+    return outcome(excerpt, _verdict(excerpt.text, knowledge))
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +57,12 @@ def test_nearly_all_are_decided_as_their_lines_allow(knowledge: Knowledge, capsy
     assert len(ALL) >= FEWEST
     assert len(ALL) - len(decidable) >= FEWEST_NEGATIVES
     assert abstained <= (1 - SHARE) * len(decidable)
+
+
+@pytest.mark.system
+def test_no_verdict_has_a_fault_of_wording(knowledge: Knowledge) -> None:
+    """What people read of each, as ``test_wording.py`` asks of other verdicts."""
+    judged = ((excerpt.title, _verdict(excerpt.text, knowledge)) for excerpt in ALL)
+    said = [(title, rendered(verdict)) for title, verdict in judged if verdict is not None]
+
+    assert [(title, fault) for title, text in said for fault in faults(text)] == []
