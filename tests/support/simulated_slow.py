@@ -147,7 +147,14 @@ def half_a_rack(draws: random.Random, ranks: int, _seed: int) -> Case:
             places.append(divmod(rank, what["replicas"]))
             times.append(each * draws.uniform(0.99, 1.01))
     since = 0 if draws.random() < 0.5 else draws.randint(3, len(what["numbers"]) - 4)
-    return WideOpJob(**what, factors=_from_step(what, places, times, since)), None, None
+    return WideOpJob(**what, factors=_from_step(what, places, times, since)), None, WideOpJob(**what)
+
+
+def _is_of_stages(job: WideOpJob) -> bool:
+    """Whether every stage is slow on all its replicas or on none, as if the split were uneven."""
+    assert job.factors is not None
+    slow = job.factors(job.numbers[-1]) > 1
+    return bool((slow.all(axis=1) | ~slow.any(axis=1)).all())
 
 
 def restart_storm(draws: random.Random, ranks: int, _seed: int) -> Case:
@@ -198,7 +205,7 @@ def run_case(cell: str, ranks: int, seed: int) -> SlowScore:
     cost = job.seconds() / healed.seconds() if healed is not None else 1.0
     if healed is not None and cost < (LATENT if guilty is not None else WORTH):  # what costs so little is no verdict
         causes = (*causes, "none")
-    if cell == "half a rack throttled" and job.replicas <= HOSTED:  # all of a stage is, as if the split were uneven
+    if cell == "half a rack throttled" and _is_of_stages(job):
         causes = (*causes, "imbalance", "none")
     records = list(job.records())
     begun = time.process_time()

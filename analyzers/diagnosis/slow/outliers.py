@@ -20,6 +20,7 @@ LEAST_CHANGE = float(np.log(1.05))
 TIMES, TIMES_ALONE = 5.0, 12.0  # so many times the spread; the second is divided by the workers that show it
 TIMES_CHANGED, TIMES_HALVES = 8.0, 12.0
 TIMES_BOTH = 3.0  # above the peers, for a worker that has changed
+FEWEST_ALIKE = 4  # workers, for how far they are apart to show what is usual
 LEAST_CHANGE_ALONE = float(np.log(1.10))  # of whole batches, which hold more than compute
 
 
@@ -89,19 +90,27 @@ def _current(levels: Levels, changed_at: Ints) -> Floats:
 
 
 def _undecided(members: Ints, level: Floats, above: Mask, changed: Mask, noise: Floats) -> Ints:
-    """Return the workers of a duty of which some are slow where it is not shown which: one of two, or half of them."""
+    """Return the workers of a duty of which some are slow where it is not shown which: one of two, half of them, or most.
+
+    Where a quarter or more are alike and most of the others take longer, these are slow or those are fast.
+    """
     if len(members) < 2 or changed[members].any():
         return members[:0]
     ordered = np.sort(level[members])
-    steps = np.diff(ordered)
-    upper = len(ordered) - 1 - int(np.argmax(steps))
-    if 2 * upper != len(ordered):
+    at = widest_gap(ordered)
+    faster, slower = ordered[:at], ordered[at:]
+    alike = len(faster) >= FEWEST_ALIKE and len(faster) <= len(slower) <= 3 * len(faster)
+    if len(faster) != len(slower) and not alike:
         slow = members[above[members]]
         return members if 2 * len(slow) >= len(members) else members[:0]
-    halves = (ordered[:upper], ordered[upper:])
-    within = max(float(np.ptp(half)) for half in halves)
+    within = float(np.ptp(faster)) if alike else max(float(np.ptp(faster)), float(np.ptp(slower)))
     bound = max(LEAST_CHANGE, TIMES_HALVES * float(noise[members].max()), 2 * within)
-    return members if float(steps.max()) > bound else members[:0]
+    return members if slower[0] - faster[-1] > bound else members[:0]
+
+
+def widest_gap(ordered: Floats) -> int:
+    """Return the index of the value, of two or more in their order, that is farthest above the one before it."""
+    return int(np.argmax(np.diff(ordered))) + 1
 
 
 def _excess(levels: Levels, level: Floats, above: Mask) -> Floats:
@@ -124,10 +133,9 @@ def slow_replicas(table: OpTable, levels: Levels) -> Ints:
     if len(shared) < 2 or len({worker.pp for worker in table.workers}) < 2:
         return np.zeros(0, np.int64)
     ordered = np.sort(list(shared.values()))
-    steps = np.diff(ordered)
-    cut = int(np.argmax(steps)) + 1
+    cut = widest_gap(ordered)
     within = max(float(np.ptp(ordered[:cut])), float(np.ptp(ordered[cut:])))
-    if float(steps.max()) <= max(LEAST_CHANGE, TIMES_HALVES * float(np.median(levels.noise)), 2 * within):
+    if ordered[cut] - ordered[cut - 1] <= max(LEAST_CHANGE, TIMES_HALVES * float(np.median(levels.noise)), 2 * within):
         return np.zeros(0, np.int64)
     slow = {dp for dp, value in shared.items() if value >= ordered[cut]}
     return np.array([number for number, worker in enumerate(table.workers) if worker.dp in slow], np.int64)

@@ -21,6 +21,7 @@ from analyzers.diagnosis.slow.claim import (
     suspect_of,
     with_costs,
 )
+from analyzers.diagnosis.slow.costs import without_workers
 from analyzers.diagnosis.slow.doubts import compared, doubt, of_known_work, of_one_kind, several
 from analyzers.diagnosis.slow.op_table import Worker
 from analyzers.diagnosis.slow.situation import SlowSituation
@@ -181,9 +182,9 @@ def _many(seen: SlowSituation, slow: list[int]) -> Finding:
 
 
 def _listed(workers: list[Worker]) -> str:
-    """Name workers: a few each, more by their ranks."""
+    """Name workers: two each, more by their ranks, or a few of them where ranks are not known."""
     ranks = [worker.rank for worker in workers if worker.rank is not None]
-    if len(workers) > MOST_NAMED and len(ranks) == len(workers):
+    if len(workers) > 2 and len(ranks) == len(workers):
         return f"ranks {ranges(ranks)}"
     others = f" and {len(workers) - MOST_NAMED:,} more" if len(workers) > MOST_NAMED else ""
     return " and ".join(worker.name for worker in workers[:MOST_NAMED]) + others
@@ -192,18 +193,28 @@ def _listed(workers: list[Worker]) -> str:
 def open_sets(seen: SlowSituation) -> Iterator[Finding]:
     """Yield the sets of workers of which some are slow where it is not shown which."""
     for members in seen.outliers.open:
-        workers = [seen.table.workers[number] for number in members.tolist()]
-        apart = float(np.exp(np.ptp(seen.levels.level[members])))
-        text = f"{_listed(workers)} take up to {apart:.2f} times as long as one another: some are slow, or some fast"
-        missing = "a third replica, or the steps before it began, would show which of them is slow"
-        yield finding(
-            "slow_undecided",
-            "slow",
-            "unknown",
-            evidence=(evidence_of(workers[0], text),),
-            missing=(missing,),
-            costs=apart,
+        level = seen.levels.level[members]
+        ordered = np.sort(level)
+        slower = level >= ordered[outliers.widest_gap(ordered)]
+        excess = np.zeros(len(seen.table.workers))
+        excess[members[slower]] = level[slower] - float(np.median(level[~slower]))
+        times, costs = float(np.exp(np.median(excess[members[slower]]))), float(np.exp(excess.max()))
+        if seen.pipeline is not None:
+            since = np.zeros(len(excess), np.int64)
+            healed = without_workers(seen.pipeline, seen.compute, members[slower], excess, since)
+            costs = seen.pipeline.slowdown(healed)
+        if costs < LATENT:
+            continue
+        those, others = (
+            [seen.table.workers[one] for one in part.tolist()] for part in (members[slower], members[~slower])
         )
+        take = "takes" if len(those) == 1 else "take"
+        text = f"{_listed(those)} {take} {times:.2f} times as long as {_listed(others)}: some are slow, or some fast"
+        missing = "a third replica, or the steps before it began, would show which of them is slow"
+        if len(members) > MOST_NAMED:
+            missing = "models of device, clocks, power and temperature of these machines, or the steps before it began"
+        shown = with_costs(seen, evidence_of(those[0], text))
+        yield finding("slow_undecided", "slow", "unknown", evidence=shown, missing=(missing,), costs=costs)
 
 
 def unsure_workers(seen: SlowSituation) -> Iterator[Finding]:

@@ -164,9 +164,10 @@ class StepPace:
 
     def _seems_slower(self) -> bool:
         """Whether the newest two minutes are worth a whole look, for a fraction of its cost."""
-        newest = [self._points[place] for place in sorted(self._points)[-GLANCE_POINTS:]]
-        steps = newest[-1].step - newest[0].step
-        return steps <= 0 or newest[-1].at - newest[0].at > GLANCE_TIMES * self._usual * steps
+        points = [self._points[place] for place in sorted(self._points)[-GLANCE_POINTS:]]
+        seconds = [(other.at - one.at) / max(other.step - one.step, 1) for one, other in pairwise(points)]
+        stepped_back = points[-1].step <= points[0].step
+        return stepped_back or median(np.array(seconds)) > GLANCE_TIMES * self._usual
 
     def recovered_at(self) -> float | None:
         """Return since when steps seem as short as before, which is too new to end the slowdown; None: they do not."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.incidents.job_views.standstills import NEVER, SHOWN, Standstills
 from analyzers.model.medians import median
@@ -212,19 +213,20 @@ class StepRhythm:
     def _gaps(self) -> list[float]:
         return [later.at - row.at for row, later in zip(self.rows, self.rows[1:], strict=False)]
 
-    def _teaching(self) -> list[bool]:
+    def _teaching(self) -> NDArray[np.bool_]:
         """Return of each interval whether no standstill covers it, but for a pause of the job's own."""
-        spans = [one for one in self._standstills if one.why != "pause"]
-        since = min((one.since for one in spans), default=math.inf)
-        return [
-            later.at <= since or not (self._standstills.during(row.at, later.at) - {"pause"})
-            for row, later in zip(self.rows, self.rows[1:], strict=False)
-        ]
+        at = np.array([row.at for row in self.rows], np.float64)
+        teaching = np.ones(max(len(at) - 1, 0), np.bool_)
+        for one in self._standstills:
+            if one.why != "pause":
+                until = math.inf if one.until is None else one.until
+                teaching &= (one.since >= at[1:]) | (until <= at[:-1])
+        return teaching
 
     def _computed(self) -> _Figures | None:
         gaps = np.array(self._gaps())
         strides = np.abs(np.diff(np.array([row.step for row in self.rows], np.float64)))
-        teaching = np.array(self._teaching())
+        teaching = self._teaching()
         warm = 0 if self._forgot or len(gaps) < WARM_UP + FEWEST else WARM_UP
         ordinary = gaps[warm:][teaching[warm:]]
         if not len(ordinary):

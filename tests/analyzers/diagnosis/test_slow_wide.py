@@ -33,6 +33,31 @@ def test_machines_throttled_together_share_a_cause_though_each_alone_costs_littl
     assert verdict.missing
 
 
+@pytest.mark.parametrize("slow", [16, 24])
+@pytest.mark.parametrize("stages", [1, 2])
+def test_half_or_most_of_a_stage_that_takes_longer_is_slow_or_the_rest_is_fast(stages: int, slow: int) -> None:
+    """A few machines are throttled, each as its place in the rack has it: no peer says which are as they should be."""
+    factors = np.ones((stages, 32))
+    factors[0, :slow] = np.repeat(np.linspace(1.3, 1.6, slow // 8), 8)
+
+    verdict = judged(WideOpJob(stages=stages, replicas=32, seed=slow, factors=lambda _: factors).records())
+
+    assert not verdict.culprits
+    assert (verdict.symptom, verdict.cause, verdict.action.kind) == ("slow", "unknown", "none")
+    assert f"ranks 0-{slow - 1} take" in verdict.evidence[0].text
+    assert verdict.missing
+
+
+def test_a_few_fast_machines_do_not_make_the_others_slow() -> None:
+    """Four of 32 are of a newer model: the job's pace is that of the usual ones."""
+    factors = np.ones((1, 32))
+    factors[0, :4] = 0.7
+
+    verdict = judged(WideOpJob(stages=1, replicas=32, seed=1, factors=lambda _: factors).records())
+
+    assert (verdict.symptom, verdict.cause) == ("healthy", "none")
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_after_a_restart_are_no_long_microbatches(seed: int) -> None:
     """All microbatches of a step are long together, on each rank as its caches have it."""
