@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.diagnosis.hang.lingering import is_whole, lingering, of_this_attempt
+from analyzers.diagnosis.hang.lingering import lingering, of_this_attempt
 from analyzers.model.recorder import Ints, Mask, Pairs, RecorderTable, keyed
 
 _PEERS = re.compile(r"(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)")
@@ -76,8 +76,8 @@ def progress(table: RecorderTable) -> Fronts:
     """Separate what is truly outstanding from what lingers: earlier attempts, passed entries, lost completions."""
     pairs = Pairs.from_table(table)
     current = of_this_attempt(table, pairs)
-    unfinished = ~table.finished & current & ~is_whole(table)
-    left = unfinished & lingering(table, pairs, current)
+    unfinished = ~table.finished & current & ~table.whole
+    left = lingering(table, pairs, current, unfinished)
     unfinished &= ~left
     lost = lost_completions(table, pairs, unfinished, ended_by_pair(table, pairs, current, unfinished))
     entered = pairs.highest(table["collective_seq"], current & ~table.is_p2p)
