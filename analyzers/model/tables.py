@@ -97,13 +97,18 @@ def _grouped(
     owners = np.searchsorted(strings.first, places, side="right") - 1
     names, listed = list(strings.texts), [{group.name: group for group in dump.groups} for dump in dumps]
     groups: dict[GroupName, int] = {}
-    codes = np.full(len(places), -1, np.int64)
-    for index, (owner, text) in enumerate(zip(owners.tolist(), strings.codes[places].tolist(), strict=True)):
-        if text >= 0:
-            codes[index] = groups.setdefault(_named(names[text], listed[owner].get(names[text])), len(groups))
-    pairs = np.unique(keyed(owners, codes), return_inverse=True)[1]
+    seen: dict[tuple[int, str, int], int] = {}  # equal members are one object, as a rule: most groups are known by it
+    codes = []
+    for owner, text in zip(owners.tolist(), strings.codes[places].tolist(), strict=True):
+        group = listed[owner].get(names[text]) if text >= 0 else None
+        key = (text, group.description, id(group.members)) if group else (text, "", 0)
+        if key not in seen:
+            seen[key] = groups.setdefault(_named(names[text], group), len(groups)) if text >= 0 else -1
+        codes.append(seen[key])
+    of_place = np.array(codes, np.int64)
+    pairs = np.unique(keyed(owners, of_place), return_inverse=True)[1]
     in_row = (np.cumsum(used) - 1)[of_row]
-    return codes[in_row], pairs[in_row].astype(np.int64), list(groups)
+    return of_place[in_row], pairs[in_row].astype(np.int64), list(groups)
 
 
 def _named(name: str, group: Group | None) -> GroupName:
