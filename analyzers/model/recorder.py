@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -138,13 +139,14 @@ class Pairs:
         np.maximum.at(highest, self.of_row[rows], values[rows])
         return highest
 
-    def looked_up(self, values: Ints, ranks: Ints, group: int) -> Ints:
-        """Return the values of (each rank, group), -1 for pairs that do not occur."""
-        keys = ranks * self.span + group + 1
-        place = np.clip(np.searchsorted(self.keys, keys), 0, max(len(self.keys) - 1, 0))
-        if not len(self.keys):
-            return np.full(len(keys), -1, np.int64)
-        return np.where(self.keys[place] == keys, values[place], -1)
+    def by_group(self, values: Ints) -> dict[int, dict[int, int]]:
+        """Return the pairs' values as group → rank → value."""
+        found: dict[int, dict[int, int]] = defaultdict(dict)
+        for rank, group, value in zip(
+            (self.keys // self.span).tolist(), self.group.tolist(), values.tolist(), strict=True
+        ):
+            found[group][rank] = value
+        return found
 
 
 _WIDEST = 1 << 40

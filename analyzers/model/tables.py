@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -50,13 +51,14 @@ def _are_ordered(number: Ints, record_id: Ints) -> bool:
 def _column(dumps: Sequence[FlightRecorderDump], name: str) -> Ints:
     """Read one column of all dumps; where an old writer left it out, or a cut left it short, it reads as unset."""
     kind = np.dtype(FLIGHT_RECORDER_COLUMNS[name])
-    unset = np.array([_UNSET.get(name, -1)], kind).tobytes()
-    parts = [dump.columns.get(name, b"") for dump in dumps]
-    whole = [
-        part if len(part) == kind.itemsize * dump.count else unset * dump.count
-        for part, dump in zip(parts, dumps, strict=True)
-    ]
+    unset, size = np.array([_UNSET.get(name, -1)], kind).tobytes(), kind.itemsize
+    parts = ((dump.columns.get(name, b""), dump.count) for dump in dumps)
+    whole = [part if len(part) == size * count else unset * count for part, count in parts]
     return np.frombuffer(b"".join(whole), kind).astype(np.int64)
+
+
+def _all_strings(dumps: Sequence[FlightRecorderDump]) -> Iterator[str]:
+    return chain.from_iterable(dump.strings for dump in dumps)
 
 
 @dataclass(frozen=True)
@@ -71,13 +73,13 @@ class _Strings:
     @classmethod
     def from_dumps(cls, dumps: Sequence[FlightRecorderDump]) -> _Strings:
         """Number the strings of all dumps."""
-        texts: dict[str, int] = {}
         counts = np.array([len(dump.strings) for dump in dumps], np.int64)
+        texts = {text: number for number, text in enumerate(dict.fromkeys(_all_strings(dumps)))}
         ends = np.cumsum(counts + 1)
         codes = np.full(int(counts.sum()) + len(dumps), -1, np.int64)
         is_text = np.ones(len(codes), np.bool_)
         is_text[ends - 1] = False
-        codes[is_text] = [texts.setdefault(text, len(texts)) for dump in dumps for text in dump.strings]
+        codes[is_text] = np.fromiter(map(texts.__getitem__, _all_strings(dumps)), np.int64, int(counts.sum()))
         return cls(texts, codes, counts, ends - counts - 1)
 
     def places(self, number: Ints, indices: Ints) -> Ints:

@@ -190,9 +190,7 @@ def _named_groups(window: Window) -> list[GroupName]:
                 continue
             seen.add(known)
             if group.members is not None and len(group.members):
-                listed.setdefault(
-                    (group.name, group.members), GroupName(group.name, group.description, group.members)
-                )
+                listed.setdefault((group.name, group.members), GroupName(group.name, group.description, group.members))
     found.update(dict.fromkeys(listed.values()))
     return sorted(found, key=lambda group: (group.name, key_of(group)))
 

@@ -57,13 +57,15 @@ class Fronts:
         ranks, counts = np.unique(self.table["rank"][self.lost], return_counts=True)
         return {int(rank): int(count) for rank, count in zip(ranks, counts, strict=True)}
 
-    def entered_by(self, ranks: Ints, group: int) -> Ints:
-        """Return the highest sequence that each rank launched in a group, -1 for none."""
-        return self.pairs.looked_up(self.entered, ranks, group)
+    @cached_property
+    def entered_by(self) -> dict[int, dict[int, int]]:
+        """Map group and rank to the highest sequence that the rank launched there, -1 for none."""
+        return self.pairs.by_group(self.entered)
 
-    def ended_by(self, ranks: Ints, group: int) -> Ints:
-        """Return the highest sequence that each rank saw end in a group, -1 for none."""
-        return self.pairs.looked_up(self.ended, ranks, group)
+    @cached_property
+    def ended_by(self) -> dict[int, dict[int, int]]:
+        """Map group and rank to the highest sequence that the rank saw end there, -1 for none."""
+        return self.pairs.by_group(self.ended)
 
 
 def peers_of(operation: str) -> tuple[str, int, int] | None:
