@@ -47,10 +47,10 @@ class Statuses:
 
 @dataclass(frozen=True)
 class RecorderTable:
-    """n entries of all dumps, ordered by rank and then by recording; every column is int64 of shape (n,).
+    """n entries of all dumps, ordered by rank and then by recording; every column is of shape (n,), int64 but for flags.
 
     ``group`` indexes ``groups``; ``operation``, ``input_sizes``, ``dtypes`` index ``strings``. ``pair`` numbers the
-    (rank, group) pairs that occur, in their order.
+    (rank, group) pairs that occur, in their order. ``state``, ``retired`` and ``is_p2p`` are int8, as in the dumps.
     """
 
     ranks: tuple[int, ...]  # that have a dump, sorted

@@ -37,7 +37,7 @@ def tabulate(dumps: Iterable[FlightRecorderDump]) -> RecorderTable:
         tuple(groups),
         tuple(strings.texts),
         columns,
-        _statuses(ordered),
+        _statuses(ordered, ranks),
         frozenset(dump.rank for dump in ordered if dump.rank is not None and dump.truncated),
     )
 
@@ -49,12 +49,12 @@ def _are_ordered(number: Ints, record_id: Ints) -> bool:
 
 
 def _column(dumps: Sequence[FlightRecorderDump], name: str) -> Ints:
-    """Read one column of all dumps; where an old writer left it out, or a cut left it short, it reads as unset."""
+    """Read one column of all dumps, as wide as it is there; where an old writer left it out, or a cut left it short, it reads as unset."""
     kind = np.dtype(FLIGHT_RECORDER_COLUMNS[name])
     unset, size = np.array([_UNSET.get(name, -1)], kind).tobytes(), kind.itemsize
     parts = ((dump.columns.get(name, b""), dump.count) for dump in dumps)
     whole = [part if len(part) == size * count else unset * count for part, count in parts]
-    return np.frombuffer(b"".join(whole), kind).astype(np.int64)
+    return np.frombuffer(b"".join(whole), kind)
 
 
 def _all_strings(dumps: Sequence[FlightRecorderDump]) -> Iterator[str]:
@@ -85,7 +85,9 @@ class _Strings:
     def places(self, number: Ints, indices: Ints) -> Ints:
         """Return the places of (dump, index) pairs; that of none for an index that the dump does not have."""
         counts = self.counts[number]
-        return self.first[number] + np.where((indices >= 0) & (indices < counts), indices, counts)
+        places = np.where((indices >= 0) & (indices < counts), indices, counts)
+        places += self.first[number]
+        return places
 
 
 def _grouped(
@@ -97,12 +99,14 @@ def _grouped(
     used[of_row] = True
     places = np.flatnonzero(used)
     owners = np.searchsorted(strings.first, places, side="right") - 1
-    names, listed = list(strings.texts), [{group.name: group for group in dump.groups} for dump in dumps]
+    names = list(strings.texts)
     groups: dict[GroupName, int] = {}
     seen: dict[tuple[int, str, int], int] = {}  # equal members are one object, as a rule: most groups are known by it
-    codes = []
+    codes, read = [], -1
     for owner, text in zip(owners.tolist(), strings.codes[places].tolist(), strict=True):
-        group = listed[owner].get(names[text]) if text >= 0 else None
+        if owner != read:
+            read, listed = owner, {group.name: group for group in dumps[owner].groups}
+        group = listed.get(names[text]) if text >= 0 else None
         key = (text, group.description, id(group.members)) if group else (text, "", 0)
         if key not in seen:
             seen[key] = groups.setdefault(_named(names[text], group), len(groups)) if text >= 0 else -1
@@ -118,12 +122,13 @@ def _named(name: str, group: Group | None) -> GroupName:
     return GroupName(name, group.description if group else "", members)
 
 
-def _statuses(dumps: Sequence[FlightRecorderDump]) -> Statuses:
+def _statuses(dumps: Sequence[FlightRecorderDump], ranks: Ints) -> Statuses:
     """Read the status counters of all dumps; one whose columns differ in length says nothing."""
-    none = np.zeros(0, np.int64)
-    parts = [(none, none, none)]
+    counts, keys, values = [], [], []
     for dump in dumps:
-        key, value = (whole_values(dump.pg_status.get(name, b"")) for name in ("pg_id", "completed"))
-        if len(key) and len(key) == len(value):
-            parts.append((np.full(len(key), dump.rank, np.int64), key, value))
-    return Statuses(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        key, value = dump.pg_status.get("pg_id", b""), dump.pg_status.get("completed", b"")
+        count = len(key) // 8 if len(key) // 8 == len(value) // 8 else 0
+        counts.append(count)
+        keys.append(key[: 8 * count])
+        values.append(value[: 8 * count])
+    return Statuses(np.repeat(ranks, counts), whole_values(b"".join(keys)), whole_values(b"".join(values)))
