@@ -49,7 +49,7 @@ def _are_ordered(number: Ints, record_id: Ints) -> bool:
 
 
 def _column(dumps: Sequence[FlightRecorderDump], name: str) -> Ints:
-    """Read one column of all dumps, as wide as it is there; where an old writer left it out, or a cut left it short, it reads as unset."""
+    """Read one column of all dumps, as wide as it is there; where an old writer left it out, or a cut left it short: unset."""
     kind = np.dtype(FLIGHT_RECORDER_COLUMNS[name])
     unset, size = np.array([_UNSET.get(name, -1)], kind).tobytes(), kind.itemsize
     parts = ((dump.columns.get(name, b""), dump.count) for dump in dumps)
