@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,17 +26,38 @@ class GroupName:
 
 
 @dataclass(frozen=True)
-class RecorderTable:
-    """n entries of all dumps, ordered by rank and then by recording; every column is int64 of shape (n,).
+class Statuses:
+    """The last work that each rank's own status counters know completed, by the group's ``pg_id``. Shape (k,) each."""
 
-    ``group`` indexes ``groups``; ``operation``, ``input_sizes``, ``output_sizes``, ``dtypes`` index ``strings``.
-    ``status_completed`` is what the rank's own status counter says of the entry's group.
+    rank: Ints
+    pg_id: Ints
+    completed: Ints
+
+    def looked_up(self, rank: Ints, pg_id: Ints) -> Ints:
+        """Return the number of the last work completed of each (rank, pg_id), -1 where no counter says."""
+        count = len(self.rank)
+        if not count:
+            return np.full(len(rank), -1, np.int64)
+        joined = keyed(np.concatenate([self.rank, rank]), np.concatenate([self.pg_id, pg_id]))
+        known, wanted = joined[:count], joined[count:]
+        order = np.argsort(known, kind="stable")
+        place = order[np.clip(np.searchsorted(known[order], wanted), 0, count - 1)]
+        return np.where(known[place] == wanted, self.completed[place], -1)
+
+
+@dataclass(frozen=True)
+class RecorderTable:
+    """n entries of all dumps, ordered by rank and then by recording; every column is of shape (n,), int64 but for flags.
+
+    ``group`` indexes ``groups``; ``operation``, ``input_sizes``, ``dtypes`` index ``strings``. ``pair`` numbers the
+    (rank, group) pairs that occur, in their order. ``state``, ``retired`` and ``is_p2p`` are int8, as in the dumps.
     """
 
     ranks: tuple[int, ...]  # that have a dump, sorted
     groups: tuple[GroupName, ...]
     strings: tuple[str, ...]
     columns: dict[str, Ints]
+    statuses: Statuses
     partial: frozenset[int] = frozenset()  # ranks whose dump was cut short: what it lacks proves nothing
 
     def __getitem__(self, name: str) -> Ints:
@@ -59,20 +81,35 @@ class RecorderTable:
     @cached_property
     def rank_index(self) -> Ints:
         """Return each row's position in ``ranks``."""
-        return np.searchsorted(np.asarray(self.ranks, np.int64), self["rank"]).astype(np.int64)
+        starts = np.searchsorted(self["rank"], np.asarray(self.ranks, np.int64))
+        return np.repeat(np.arange(len(self.ranks)), np.diff(starts, append=len(self)))
 
     @cached_property
     def gloo(self) -> Mask:
         """Mark gloo's entries, and those seen on the host only: no states, ``retired`` for whatever ended."""
-        marks = np.array([text.startswith(("gloo:", "host:")) for text in self.strings] + [False], np.bool_)
-        gloo: Mask = marks[self["operation"]]
-        return gloo
+        return self._marked(lambda text: text.startswith(("gloo:", "host:")))
+
+    @cached_property
+    def whole(self) -> Mask:
+        """Mark ``coalesced`` entries: the batch as a whole, which alone is watched; its parts come before it."""
+        return self.where_operation(lambda operation: operation == "coalesced")
 
     def where_operation(self, wanted: Callable[[str], bool]) -> Mask:
         """Mark the rows whose operation, without its backend, is wanted."""
-        marks = np.array([wanted(text.rpartition(":")[2]) for text in self.strings] + [False], np.bool_)
+        return self._marked(lambda text: wanted(text.rpartition(":")[2]))
+
+    def _marked(self, wanted: Callable[[str], bool]) -> Mask:
+        marks = np.zeros(len(self.strings) + 1, np.bool_)
+        marks[[code for code in self._operations if wanted(self.strings[code])]] = True
         found: Mask = marks[self["operation"]]  # -1, no operation, reads the False at the end
         return found
+
+    @cached_property
+    def _operations(self) -> list[int]:
+        """Return which strings are operations: most are sizes."""
+        used = np.zeros(len(self.strings) + 1, np.bool_)
+        used[self["operation"]] = True
+        return [int(code) for code in np.flatnonzero(used[:-1])]
 
     def operation(self, row: int) -> str:
         """Return an entry's operation without its backend: ``all_reduce``, ``send 0->3``."""
@@ -90,10 +127,11 @@ class Pairs:
 
     @classmethod
     def from_table(cls, table: RecorderTable) -> Pairs:
-        """Find the pairs of a table."""
-        span = len(table.groups) + 2
-        keys, of_row = np.unique(table["rank"] * span + table["group"] + 1, return_inverse=True)
-        return cls(keys, span, of_row.astype(np.int64), keys % span - 1)
+        """Read the pairs of a table."""
+        span, of_row = len(table.groups) + 2, table["pair"]
+        keys = np.zeros(int(of_row.max(initial=-1)) + 1, np.int64)
+        keys[of_row] = table["rank"] * span + table["group"] + 1
+        return cls(keys, span, of_row, keys % span - 1)
 
     def highest(self, values: Ints, rows: Mask) -> Ints:
         """Return each pair's highest value among the chosen rows, -1 where there is none."""
@@ -101,13 +139,14 @@ class Pairs:
         np.maximum.at(highest, self.of_row[rows], values[rows])
         return highest
 
-    def looked_up(self, values: Ints, ranks: Ints, group: int) -> Ints:
-        """Return the values of (each rank, group), -1 for pairs that do not occur."""
-        keys = ranks * self.span + group + 1
-        place = np.clip(np.searchsorted(self.keys, keys), 0, max(len(self.keys) - 1, 0))
-        if not len(self.keys):
-            return np.full(len(keys), -1, np.int64)
-        return np.where(self.keys[place] == keys, values[place], -1)
+    def by_group(self, values: Ints) -> dict[int, dict[int, int]]:
+        """Return the pairs' values as group → rank → value."""
+        found: dict[int, dict[int, int]] = defaultdict(dict)
+        for rank, group, value in zip(
+            (self.keys // self.span).tolist(), self.group.tolist(), values.tolist(), strict=True
+        ):
+            found[group][rank] = value
+        return found
 
 
 _WIDEST = 1 << 40

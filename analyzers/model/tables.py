@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from analyzers.model.recorder import GroupName, Ints, RecorderTable, keyed, whole_values
-from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump
+from analyzers.model.recorder import GroupName, Ints, RecorderTable, Statuses, keyed, whole_values
+from collectors.records import FLIGHT_RECORDER_COLUMNS, FlightRecorderDump, Group
 
-_CODED = ("operation", "input_sizes", "output_sizes", "dtypes")
-_PLAIN = tuple(name for name in FLIGHT_RECORDER_COLUMNS if name not in (*_CODED, "group", "frames"))
+_CODED = ("operation", "input_sizes", "dtypes")
+_PLAIN = (
+    *("collective_seq", "p2p_seq", "op_id", "is_p2p", "pg_id", "record_id"),
+    *("timeout_ms", "state", "retired", "created_ns"),
+)
 _UNSET = {"state": 0, "retired": 0, "is_p2p": 0}
 
 
 def tabulate(dumps: Iterable[FlightRecorderDump]) -> RecorderTable:
     """Concatenate dumps (one a rank, each with its rank known) into one table, by rank and order of recording."""
     ordered = sorted((dump for dump in dumps if dump.rank is not None), key=lambda dump: dump.rank or 0)
-    counts = np.array([dump.count for dump in ordered], np.int64)
-    number = np.repeat(np.arange(len(ordered)), counts)
+    ranks = np.array([dump.rank for dump in ordered], np.int64)
+    number = np.repeat(np.arange(len(ordered)), [dump.count for dump in ordered])
     strings = _Strings.from_dumps(ordered)
     columns = {name: _column(ordered, name) for name in _PLAIN}
-    columns |= {name: strings.coded(number, _column(ordered, name)) for name in _CODED}
-    columns["group"], groups = _grouped(ordered, number, _column(ordered, "group"))
-    columns["rank"] = np.repeat(np.array([dump.rank for dump in ordered], np.int64), counts)
-    columns["status_completed"] = _status_completed(ordered, number, columns["pg_id"])
+    columns |= {name: strings.codes[strings.places(number, _column(ordered, name))] for name in _CODED}
+    columns["group"], columns["pair"], groups = _grouped(ordered, strings, number)
+    columns["rank"] = ranks[number]
     if not _are_ordered(number, columns["record_id"]):
         order = np.lexsort((columns["record_id"], number))
         columns = {name: column[order] for name, column in columns.items()}
     return RecorderTable(
-        tuple(dump.rank for dump in ordered if dump.rank is not None),
+        tuple(ranks.tolist()),
         tuple(groups),
         tuple(strings.texts),
         columns,
+        _statuses(ordered, ranks),
         frozenset(dump.rank for dump in ordered if dump.rank is not None and dump.truncated),
     )
 
@@ -45,74 +49,86 @@ def _are_ordered(number: Ints, record_id: Ints) -> bool:
 
 
 def _column(dumps: Sequence[FlightRecorderDump], name: str) -> Ints:
-    """Read one column of all dumps; where an old writer left it out, or a cut left it short, it reads as unset."""
+    """Read one column of all dumps, as wide as it is there; where an old writer left it out, or a cut left it short: unset."""
     kind = np.dtype(FLIGHT_RECORDER_COLUMNS[name])
-    unset = np.array([_UNSET.get(name, -1)], kind).tobytes()
-    parts = [dump.columns.get(name, b"") for dump in dumps]
-    whole = [
-        part if len(part) == kind.itemsize * dump.count else unset * dump.count
-        for part, dump in zip(parts, dumps, strict=True)
-    ]
-    return np.frombuffer(b"".join(whole), kind).astype(np.int64)
+    unset, size = np.array([_UNSET.get(name, -1)], kind).tobytes(), kind.itemsize
+    parts = ((dump.columns.get(name, b""), dump.count) for dump in dumps)
+    whole = [part if len(part) == size * count else unset * count for part, count in parts]
+    return np.frombuffer(b"".join(whole), kind)
 
 
-@dataclass
+def _all_strings(dumps: Sequence[FlightRecorderDump]) -> Iterator[str]:
+    return chain.from_iterable(dump.strings for dump in dumps)
+
+
+@dataclass(frozen=True)
 class _Strings:
-    """Every distinct text once; ``codes[starts[d] + i]`` is the number of dump d's string i."""
+    """Every distinct text once. The strings of all dumps have places, one after the other, and each dump one more: of none."""
 
-    texts: dict[str, int] = field(default_factory=dict)
-    codes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    starts: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
+    texts: dict[str, int]  # text → its number
+    codes: Ints  # each place's text, -1 for none
+    counts: Ints  # each dump's number of strings
+    first: Ints  # each dump's first place
 
     @classmethod
     def from_dumps(cls, dumps: Sequence[FlightRecorderDump]) -> _Strings:
         """Number the strings of all dumps."""
-        texts: dict[str, int] = {}
-        codes = [texts.setdefault(text, len(texts)) for dump in dumps for text in dump.strings]
-        starts = np.cumsum([0] + [len(dump.strings) for dump in dumps])
-        return cls(texts, np.array(codes, np.int64), starts)
+        counts = np.array([len(dump.strings) for dump in dumps], np.int64)
+        texts = {text: number for number, text in enumerate(dict.fromkeys(_all_strings(dumps)))}
+        ends = np.cumsum(counts + 1)
+        codes = np.full(int(counts.sum()) + len(dumps), -1, np.int64)
+        is_text = np.ones(len(codes), np.bool_)
+        is_text[ends - 1] = False
+        codes[is_text] = np.fromiter(map(texts.__getitem__, _all_strings(dumps)), np.int64, int(counts.sum()))
+        return cls(texts, codes, counts, ends - counts - 1)
 
-    def coded(self, number: Ints, indices: Ints) -> Ints:
-        """Return the texts' numbers for (dump, index) pairs, -1 for an index that the dump does not have."""
-        inside = (indices >= 0) & (indices < np.diff(self.starts)[number]) if len(number) else np.zeros(0, np.bool_)
-        coded = np.full(len(indices), -1, np.int64)
-        coded[inside] = self.codes[self.starts[number[inside]] + indices[inside]]
-        return coded
+    def places(self, number: Ints, indices: Ints) -> Ints:
+        """Return the places of (dump, index) pairs; that of none for an index that the dump does not have."""
+        counts = self.counts[number]
+        places = np.where((indices >= 0) & (indices < counts), indices, counts)
+        places += self.first[number]
+        return places
 
 
-def _grouped(dumps: Sequence[FlightRecorderDump], number: Ints, indices: Ints) -> tuple[Ints, list[GroupName]]:
-    """Number the communicators. A name alone is not an identity: its members belong to it."""
-    _, first, inverse = np.unique(keyed(number, indices), return_index=True, return_inverse=True)
-    listed = [{group.name: group for group in dump.groups} for dump in dumps]
+def _grouped(
+    dumps: Sequence[FlightRecorderDump], strings: _Strings, number: Ints
+) -> tuple[Ints, Ints, list[GroupName]]:
+    """Number the communicators, and their pairs with a rank. A name alone is not an identity: its members belong to it."""
+    of_row = strings.places(number, _column(dumps, "group"))
+    used = np.zeros(len(strings.codes), np.bool_)
+    used[of_row] = True
+    places = np.flatnonzero(used)
+    owners = np.searchsorted(strings.first, places, side="right") - 1
+    names = list(strings.texts)
     groups: dict[GroupName, int] = {}
-    codes = []
-    for row in first:
-        dump, index = int(number[row]), int(indices[row])
-        if not 0 <= index < len(dumps[dump].strings):
-            codes.append(-1)
-            continue
-        name = dumps[dump].strings[index]
-        group = listed[dump].get(name)
-        members = group.members if group is not None and group.members is not None and len(group.members) else None
-        named = GroupName(name, group.description if group else "", members)
-        codes.append(groups.setdefault(named, len(groups)))
-    return np.array(codes, np.int64)[inverse] if len(indices) else np.zeros(0, np.int64), list(groups)
+    seen: dict[tuple[int, str, int], int] = {}  # equal members are one object, as a rule: most groups are known by it
+    codes, read = [], -1
+    for owner, text in zip(owners.tolist(), strings.codes[places].tolist(), strict=True):
+        if owner != read:
+            read, listed = owner, {group.name: group for group in dumps[owner].groups}
+        group = listed.get(names[text]) if text >= 0 else None
+        key = (text, group.description, id(group.members)) if group else (text, "", 0)
+        if key not in seen:
+            seen[key] = groups.setdefault(_named(names[text], group), len(groups)) if text >= 0 else -1
+        codes.append(seen[key])
+    of_place = np.array(codes, np.int64)
+    pairs = np.unique(keyed(owners, of_place), return_inverse=True)[1]
+    in_row = (np.cumsum(used) - 1)[of_row]
+    return of_place[in_row], pairs[in_row].astype(np.int64), list(groups)
 
 
-def _status_completed(dumps: Sequence[FlightRecorderDump], number: Ints, pg_id: Ints) -> Ints:
-    """Return, per entry, the number of the last work that its group's status counter knows completed, -1 if unknown."""
-    owner, keys, values = [], [], []
-    for index, dump in enumerate(dumps):
-        key, value = (whole_values(dump.pg_status.get(name, b"")) for name in ("pg_id", "completed"))
-        if len(key) and len(key) == len(value):
-            owner.append(np.full(len(key), index, np.int64))
-            keys.append(key)
-            values.append(value)
-    if not owner or not len(number):
-        return np.full(len(number), -1, np.int64)
-    count = sum(map(len, owner))
-    joined = keyed(np.concatenate([*owner, number]), np.concatenate([*keys, pg_id]))
-    known, wanted = joined[:count], joined[count:]
-    order = np.argsort(known, kind="stable")
-    place = np.clip(np.searchsorted(known[order], wanted), 0, count - 1)
-    return np.where(known[order][place] == wanted, np.concatenate(values)[order][place], -1)
+def _named(name: str, group: Group | None) -> GroupName:
+    members = group.members if group is not None and group.members is not None and len(group.members) else None
+    return GroupName(name, group.description if group else "", members)
+
+
+def _statuses(dumps: Sequence[FlightRecorderDump], ranks: Ints) -> Statuses:
+    """Read the status counters of all dumps; one whose columns differ in length says nothing."""
+    counts, keys, values = [], [], []
+    for dump in dumps:
+        key, value = dump.pg_status.get("pg_id", b""), dump.pg_status.get("completed", b"")
+        count = len(key) // 8 if len(key) // 8 == len(value) // 8 else 0
+        counts.append(count)
+        keys.append(key[: 8 * count])
+        values.append(value[: 8 * count])
+    return Statuses(np.repeat(ranks, counts), whole_values(b"".join(keys)), whole_values(b"".join(values)))

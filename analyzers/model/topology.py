@@ -183,10 +183,14 @@ def _named_groups(window: Window) -> list[GroupName]:
     """Collect every communicator that any dump lists or uses, once."""
     found = dict.fromkeys(window.recorder.groups)
     listed: dict[tuple[str, Members], GroupName] = {}
+    seen: set[tuple[str, int]] = set()
     for dump in window.dumps:
         for group in dump.groups:
-            if group.members is not None and len(group.members) and (group.name, group.members) not in listed:
-                listed[group.name, group.members] = GroupName(group.name, group.description, group.members)
+            if (known := (group.name, id(group.members))) in seen:
+                continue
+            seen.add(known)
+            if group.members is not None and len(group.members):
+                listed.setdefault((group.name, group.members), GroupName(group.name, group.description, group.members))
     found.update(dict.fromkeys(listed.values()))
     return sorted(found, key=lambda group: (group.name, key_of(group)))
 

@@ -226,8 +226,7 @@ def backends_seen(window: Window) -> tuple[str, ...]:
 
 
 def _texts(window: Window) -> Iterator[str]:
-    for dump in window.dumps:
-        yield from (text.partition(":")[0] for text in dump.strings if text.startswith(("nccl:", "gloo:")))
+    yield from (text.partition(":")[0] for text in window.recorder.strings if text.startswith(("nccl:", "gloo:")))
     yield from (ring.backend for ring in window.records_of(Ring))
     yield from ("nccl" for _ in window.records_of(RasCommunicator)[:1])
     for stacks in window.records_of(StackDump):

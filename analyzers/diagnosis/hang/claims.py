@@ -205,34 +205,29 @@ class Claims:
                 unlisted = UNLISTED.format(operation=self.words.named(operation))
                 yield self._finding("unknown", "device_or_network", (), ranks, missing=(unlisted,))
                 continue
-            late = self._not_started(operation, ranks)
+            late = self._not_started(operation)
             if late:
                 suspects = tuple(self._late_device(rank, operation) for rank in late)
                 yield self._finding("machine", "device_stuck", suspects, ranks, together=True)
             else:
-                proof = self._all_started(operation, ranks)
+                proof = self._all_started(operation)
                 yield self._set(list(ranks), "device_or_network", ALL_STARTED if proof else UNTIMED, network=proof)
 
-    def _states(self, operation: Operation, ranks: tuple[int, ...]) -> dict[int, int]:
-        """Return each rank's state of an operation: 0 scheduled, 1 started."""
+    def _states(self, operation: Operation) -> dict[int, int]:
+        """Return the state of an operation for each rank that waits in it: 0 scheduled, 1 started."""
         table = self.situation.progress.table
-        states = {}
-        for row in self.situation.progress.fronts:
-            rank = int(table["rank"][row])
-            if rank in ranks and self.waits.operation_of.get(row) == operation:
-                states[rank] = int(table["state"][row])
-        return states
+        rows = [row for row in self.situation.progress.fronts if self.waits.operation_of.get(row) == operation]
+        return {int(table["rank"][row]): int(table["state"][row]) for row in rows}
 
-    def _not_started(self, operation: Operation, ranks: tuple[int, ...]) -> list[int]:
+    def _not_started(self, operation: Operation) -> list[int]:
         """Where timing is on, the ranks whose device never started what its peers' devices are in."""
-        states = self._states(operation, ranks)
+        states = self._states(operation)
         started = [rank for rank, state in states.items() if state == 1]
         late = sorted(rank for rank, state in states.items() if state == 0)
         return late if started and len(late) <= len(started) else []
 
-    def _all_started(self, operation: Operation, ranks: tuple[int, ...]) -> bool:
-        states = self._states(operation, ranks)
-        return len(states) == len(ranks) and all(state == 1 for state in states.values())
+    def _all_started(self, operation: Operation) -> bool:
+        return all(state == 1 for state in self._states(operation).values())
 
     def _late_device(self, rank: int, operation: Operation) -> Suspect:
         why = f"the device of rank {rank} never started {self.words.named(operation)}, which its peers' devices are in"
@@ -319,7 +314,7 @@ class Claims:
         ends: list[Node] = [*ranks]
         following = self.paths.towards(ends)
         assumed = self.beat.why if self.beat.pulse == "unknown" else ""
-        victims = tuple(sorted(node for node in following if isinstance(node, int) and node not in ranks))
+        victims = tuple(sorted({node for node in following if isinstance(node, int)}.difference(ranks)))
         onset = self.beat.onset_ns / 1e9 if self.beat.onset_ns else None
         dated = [e for suspect in suspects for e in suspect.evidence if e.at is not None]
         first = first or min(dated, key=lambda e: (e.at or 0.0, e.text), default=None)

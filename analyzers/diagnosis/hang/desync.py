@@ -55,11 +55,15 @@ def mismatches(progress: Fronts) -> list[Disagreement]:
 def _compared(progress: Fronts) -> tuple[Ints, Ints]:
     """Return every row, finished or not, of the collectives that are outstanding on any rank, with a key each."""
     table = progress.table
-    key = keyed(table["group"], table["collective_seq"])
     collective: Mask = progress.current & ~table.is_p2p & (table["group"] >= 0)
-    open_keys = np.unique(key[collective & progress.outstanding], return_index=True)[0]  # plain unique imports numpy.ma
-    rows = np.flatnonzero(collective & np.isin(key, open_keys))
-    return rows, key[rows]
+    waits = np.flatnonzero(collective & progress.outstanding)
+    lowest = np.full(len(table.groups) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(lowest, table["group"][waits], table["collective_seq"][waits])
+    rows = np.flatnonzero(collective & (table["collective_seq"] >= lowest[table["group"]]))
+    key = keyed(table["group"][rows], table["collective_seq"][rows])
+    open_keys = np.unique(key[progress.outstanding[rows]], return_index=True)[0]  # plain unique imports numpy.ma
+    chosen = np.isin(key, open_keys)
+    return rows[chosen], key[chosen]
 
 
 def _calls(progress: Fronts, rows: Ints) -> Ints:

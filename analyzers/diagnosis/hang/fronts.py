@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.diagnosis.hang.lingering import is_whole, lingering, of_this_attempt
+from analyzers.diagnosis.hang.lingering import lingering, of_this_attempt
 from analyzers.model.recorder import Ints, Mask, Pairs, RecorderTable, keyed
 
 _PEERS = re.compile(r"(send|recv)\s+(\d+)\s*(?:->|<-)\s*(\d+)")
@@ -57,13 +57,15 @@ class Fronts:
         ranks, counts = np.unique(self.table["rank"][self.lost], return_counts=True)
         return {int(rank): int(count) for rank, count in zip(ranks, counts, strict=True)}
 
-    def entered_by(self, ranks: Ints, group: int) -> Ints:
-        """Return the highest sequence that each rank launched in a group, -1 for none."""
-        return self.pairs.looked_up(self.entered, ranks, group)
+    @cached_property
+    def entered_by(self) -> dict[int, dict[int, int]]:
+        """Map group and rank to the highest sequence that the rank launched there, -1 for none."""
+        return self.pairs.by_group(self.entered)
 
-    def ended_by(self, ranks: Ints, group: int) -> Ints:
-        """Return the highest sequence that each rank saw end in a group, -1 for none."""
-        return self.pairs.looked_up(self.ended, ranks, group)
+    @cached_property
+    def ended_by(self) -> dict[int, dict[int, int]]:
+        """Map group and rank to the highest sequence that the rank saw end there, -1 for none."""
+        return self.pairs.by_group(self.ended)
 
 
 def peers_of(operation: str) -> tuple[str, int, int] | None:
@@ -76,8 +78,8 @@ def progress(table: RecorderTable) -> Fronts:
     """Separate what is truly outstanding from what lingers: earlier attempts, passed entries, lost completions."""
     pairs = Pairs.from_table(table)
     current = of_this_attempt(table, pairs)
-    unfinished = ~table.finished & current & ~is_whole(table)
-    left = unfinished & lingering(table, pairs, current)
+    unfinished = ~table.finished & current & ~table.whole
+    left = lingering(table, pairs, current, unfinished)
     unfinished &= ~left
     lost = lost_completions(table, pairs, unfinished, ended_by_pair(table, pairs, current, unfinished))
     entered = pairs.highest(table["collective_seq"], current & ~table.is_p2p)

@@ -157,11 +157,11 @@ def _pauses(progress: Fronts) -> tuple[float | None, float | None]:
 
 def _steps_after(window: Window) -> int:
     """Return the fewest steps that a log reports after the newest entry of all dumps: what these show had passed then."""
-    newest = max(map(last_activity_ns, window.dumps), default=-1) / 1e9
-    if window.live or newest <= 0:
-        return 0
     known = [at for one in window.records_of(Steps) if len(at := step_instants(one))]
-    if not known or max(float(at.max()) for at in known) - newest > ZONE_SECONDS:
+    if window.live or not known:
+        return 0
+    newest = max(map(last_activity_ns, window.dumps), default=-1) / 1e9
+    if newest <= 0 or max(float(at.max()) for at in known) - newest > ZONE_SECONDS:
         return 0
     return min(int((at > newest + SKEW_SECONDS).sum()) for at in known)
 

@@ -85,11 +85,18 @@ def build(situation: HangSituation) -> Waits:
 
 def _operations(situation: HangSituation, waits: Waits) -> dict[int, tuple[int, Operation]]:
     """Name the operation of every front row: row → (rank, operation)."""
-    table = situation.progress.table
+    table, rows = situation.progress.table, situation.progress.fronts
+    columns = (
+        values[rows].tolist() for values in (table["rank"], table["group"], table["collective_seq"], table.is_p2p)
+    )
     fronts: dict[int, tuple[int, Operation]] = {}
-    for row in situation.progress.fronts:
-        rank, group = int(table["rank"][row]), int(table["group"][row])
-        operation = _operation(situation, row, rank, group)
+    for row, rank, group, sequence, is_p2p in zip(rows, *columns, strict=True):
+        if group < 0 or rank not in situation.member_sets[group]:
+            operation = None
+        elif is_p2p:
+            operation = _transfer(situation, rank, group, table.operation(row))
+        else:
+            operation = Operation(group, sequence)
         if operation is None:
             waits.opaque.add(rank)
             continue
@@ -100,14 +107,8 @@ def _operations(situation: HangSituation, waits: Waits) -> dict[int, tuple[int, 
     return fronts
 
 
-def _operation(situation: HangSituation, row: int, rank: int, group: int) -> Operation | None:
-    table = situation.progress.table
-    if group < 0 or rank not in situation.member_sets[group]:
-        return None
-    if not table.is_p2p[row]:
-        return Operation(group, int(table["collective_seq"][row]))
-    ends = peers_of(table.operation(row))
-    members = situation.members[group]
+def _transfer(situation: HangSituation, rank: int, group: int, name: str) -> Operation | None:
+    ends, members = peers_of(name), situation.members[group]
     if ends is None or ends[2] >= len(members):
         return None
     peer = members[ends[2]]
@@ -118,18 +119,14 @@ def _operation(situation: HangSituation, row: int, rank: int, group: int) -> Ope
 def _blocking(situation: HangSituation, fronts: dict[int, tuple[int, Operation]]) -> dict[int, set[Operation]]:
     """Return what holds each rank up: its oldest outstanding operation, with the other parts of a coalesced one."""
     table = situation.progress.table
-    oldest = situation.progress.oldest_row
+    rows = np.array(list(fronts), np.int64)
+    oldest = np.array([situation.progress.oldest_row[rank] for rank, _ in fronts.values()], np.int64)
+    coalesced = table.is_p2p[rows] & table.is_p2p[oldest]
+    for name in ("group", "p2p_seq", "collective_seq"):
+        coalesced &= table[name][rows] == table[name][oldest]
     held: dict[int, set[Operation]] = defaultdict(set)
-    for row, (rank, operation) in fronts.items():
-        first = oldest[rank]
-        coalesced = (
-            bool(table.is_p2p[row])
-            and bool(table.is_p2p[first])
-            and table["group"][row] == table["group"][first]
-            and table["p2p_seq"][row] == table["p2p_seq"][first]
-            and table["collective_seq"][row] == table["collective_seq"][first]
-        )
-        if row == first or coalesced:
+    for blocks, (rank, operation) in zip((coalesced | (rows == oldest)).tolist(), fronts.values(), strict=True):
+        if blocks:
             held[rank].add(operation)
     return held
 
@@ -149,9 +146,9 @@ def _collective_edges(
 
 def _absent(situation: HangSituation, operation: Operation) -> tuple[int, ...]:
     """Return the members that have not launched a collective; one without a dump counts as not having launched it."""
+    entered = situation.progress.entered_by[operation.group]
     members = situation.members[operation.group]
-    entered = situation.progress.entered_by(np.asarray(members, np.int64), operation.group)
-    return tuple(member for member, reached in zip(members, entered, strict=True) if reached < operation.sequence)
+    return tuple(member for member in members if entered.get(member, -1) < operation.sequence)
 
 
 def _held_up(situation: HangSituation, operation: Operation, blocking: dict[int, set[Operation]]) -> list[int]:
@@ -160,12 +157,14 @@ def _held_up(situation: HangSituation, operation: Operation, blocking: dict[int,
     One that has left it is held up by something newer: gloo's members leave one after the other, and a rank that waits in
     the next collective has given this one all that it had to give.
     """
-    members = [member for member in situation.members[operation.group] if member in situation.progress.dumped]
-    ended = situation.progress.ended_by(np.asarray(members, np.int64), operation.group)
+    ended, dumped = situation.progress.ended_by[operation.group], situation.progress.dumped
     return [
         member
-        for member, left in zip(members, ended, strict=True)
-        if left < operation.sequence and blocking.get(member) and operation not in blocking[member]
+        for member in situation.members[operation.group]
+        if member in dumped
+        and ended.get(member, -1) < operation.sequence
+        and blocking.get(member)
+        and operation not in blocking[member]
     ]
 
 

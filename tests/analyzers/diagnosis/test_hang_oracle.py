@@ -134,9 +134,11 @@ def test_pairs_hold_each_ranks_highest_in_each_group(found: list[FlightRecorderD
     chosen = np.asarray(table["state"] == COMPLETED)
     values = pairs.highest(table["collective_seq"], chosen)
     expected = naive.highest(table, "collective_seq", np.flatnonzero(chosen).tolist())
+    found_by = pairs.by_group(values)
     for code in range(-1, len(table.groups) + 1):
-        looked_up = pairs.looked_up(values, np.arange(6), code)
-        assert [int(value) for value in looked_up] == [expected.get((rank, code), -1) for rank in range(6)]
+        assert [found_by[code].get(rank, -1) for rank in range(6)] == [
+            expected.get((rank, code), -1) for rank in range(6)
+        ]
 
 
 @pytest.mark.system
@@ -151,7 +153,7 @@ def test_progress_is_what_row_by_row_says(found: list[FlightRecorderDump]) -> No
     assert set(np.flatnonzero(made.outstanding).tolist()) == set(slow.open()) - lost
     entered = slow.entered()
     for code in range(len(table.groups)):
-        numbers = [int(number) for number in made.entered_by(np.arange(4), code)]
+        numbers = [made.entered_by[code].get(rank, -1) for rank in range(4)]
         assert numbers == [entered.get((rank, code), -1) for rank in range(4)]
 
 
