@@ -32,7 +32,7 @@ class LongMicrobatches(NamedTuple):
 class Evened(NamedTuple):
     """``agreement``: how much of what microbatches differ by all their operations agree on; ``within``: they differ in a step.
 
-    ``on_one``: they differ in a step of one worker.
+    ``on_one``: they differ in a step of one worker, or no step is long on most workers.
     """
 
     seconds: Seconds
@@ -46,7 +46,7 @@ class Evened(NamedTuple):
 class SlowCosts:
     """Slowdowns by kind. ``ideal``: by all unevenness together; ``by_operation`` and ``by_stage``: by each alone.
 
-    ``in_whole_steps``: the microbatches that are long are all of a worker's step.
+    ``in_whole_steps``: some steps are long on most workers, for all microbatches of a worker alike.
     """
 
     ideal: float
@@ -136,7 +136,13 @@ def even_data(pipeline: Pipeline) -> Evened:
         for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True)
     )
     longest = _longest(np.stack(list(agreed.values()))) if agreed else LongMicrobatches()
-    return Evened(even, _agreement(logs, agreed), _differ(agreed, (0, 2)), _differ(agreed, (0,)), longest)
+    return Evened(
+        even,
+        _agreement(logs, agreed),
+        _differ(agreed, (0, 2)),
+        _differ(agreed, (0,)) or not _has_long_steps(agreed),
+        longest,
+    )
 
 
 def _longest(agreed: Floats) -> LongMicrobatches:
@@ -163,6 +169,11 @@ def _differ(agreed: dict[int, Floats], axes: tuple[int, ...]) -> bool:
         return True
     stacked = np.stack(list(agreed.values()))
     return float(stacked.var(axis=axes).mean()) >= OF_STEP * float(stacked.var())
+
+
+def _has_long_steps(agreed: dict[int, Floats]) -> bool:
+    """Whether a step is long on most workers."""
+    return bool(agreed) and float(np.median(np.stack(list(agreed.values())), axis=(0, 2)).max()) > LONG
 
 
 def _agreement(logs: dict[int, list[Floats]], agreed: dict[int, Floats]) -> float:
