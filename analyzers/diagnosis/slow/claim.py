@@ -9,11 +9,13 @@ import numpy as np
 from analyzers.diagnosis.slow.op_table import Worker
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect, Symptom
+from analyzers.model.ranges import ranges
 
 WORTH = 1.10  # a kind of slowness that costs less than this is shown as evidence, and is no verdict
 MOST_NAMED = 4  # more slow workers than this, or than a quarter of all, share a cause that is not one machine's
 FEWEST_PEERS = 3
 PROVEN, LIKELY, DOUBTFUL = 0.92, 0.8, 0.6
+SHARED = "what these workers share: rack, power, cooling, switch, model of device, or their part of the data"
 
 
 def finding(
@@ -51,6 +53,15 @@ def suspect_of(worker: Worker, strength: float, why: str, node: str | None = Non
     return Suspect(
         kind="rank", strength=strength, why=why, ranks=ranks, node=node, name=name, evidence=(evidence_of(worker, why),)
     )
+
+
+def listed(workers: list[Worker]) -> str:
+    """Name workers: two each, more by their ranks, or a few of them where ranks are not known."""
+    ranks = [worker.rank for worker in workers if worker.rank is not None]
+    if len(workers) > 2 and len(ranks) == len(workers):
+        return f"ranks {ranges(ranks)}"
+    others = f" and {len(workers) - MOST_NAMED:,} more" if len(workers) > MOST_NAMED else ""
+    return " and ".join(worker.name for worker in workers[:MOST_NAMED]) + others
 
 
 def node_of(seen: SlowSituation, number: int) -> str | None:

@@ -30,21 +30,29 @@ class LongMicrobatches(NamedTuple):
 
 
 class Evened(NamedTuple):
-    """``agreement``: how much of what microbatches differ by all their operations agree on; ``within``: they differ in a step."""
+    """``agreement``: how much of what microbatches differ by all their operations agree on; ``within``: they differ in a step.
+
+    ``on_one``: they differ in a step of one worker, or no step is long on most workers.
+    """
 
     seconds: Seconds
     agreement: float
     within: bool
+    on_one: bool
     longest: LongMicrobatches
 
 
 @dataclass(frozen=True)
 class SlowCosts:
-    """Slowdowns by kind. ``ideal``: by all unevenness together; ``by_operation`` and ``by_stage``: by each alone."""
+    """Slowdowns by kind. ``ideal``: by all unevenness together; ``by_operation`` and ``by_stage``: by each alone.
+
+    ``in_whole_steps``: some steps are long on most workers, for all microbatches of a worker alike.
+    """
 
     ideal: float
     stages: float
     data: float
+    in_whole_steps: bool
     longest: LongMicrobatches
     links: float
     stalls: float
@@ -128,7 +136,13 @@ def even_data(pipeline: Pipeline) -> Evened:
         for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True)
     )
     longest = _longest(np.stack(list(agreed.values()))) if agreed else LongMicrobatches()
-    return Evened(even, _agreement(logs, agreed), _of_microbatches(agreed), longest)
+    return Evened(
+        even,
+        _agreement(logs, agreed),
+        _differ(agreed, (0, 2)),
+        _differ(agreed, (0,)) or not _has_long_steps(agreed),
+        longest,
+    )
 
 
 def _longest(agreed: Floats) -> LongMicrobatches:
@@ -146,12 +160,20 @@ def _mean(stacked: Floats) -> Floats:
     return found
 
 
-def _of_microbatches(agreed: dict[int, Floats]) -> bool:
-    """Whether microbatches of one step differ, on or between workers: where all are long, the step is, as after a restart."""
+def _differ(agreed: dict[int, Floats], axes: tuple[int, ...]) -> bool:
+    """Whether microbatches of one step differ (``axes`` 0 and 2), or of one step of a worker (axis 0).
+
+    Where all are long, the step is, as after a restart.
+    """
     if len(agreed) < 2:
         return True
     stacked = np.stack(list(agreed.values()))
-    return float(stacked.var(axis=(0, 2)).mean()) >= OF_STEP * float(stacked.var())
+    return float(stacked.var(axis=axes).mean()) >= OF_STEP * float(stacked.var())
+
+
+def _has_long_steps(agreed: dict[int, Floats]) -> bool:
+    """Whether a step is long on most workers."""
+    return bool(agreed) and float(np.median(np.stack(list(agreed.values())), axis=(0, 2)).max()) > LONG
 
 
 def _agreement(logs: dict[int, list[Floats]], agreed: dict[int, Floats]) -> float:
@@ -176,7 +198,7 @@ def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
     no_stalls = tuple(np.zeros(array.shape) for array in pipeline.stalls)
     return SlowCosts(
         float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
-        gained if even.within else 1.0, even.longest._replace(costs=gained),
+        gained if even.within else 1.0, not even.on_one, even.longest._replace(costs=gained),
         _times(pipeline, pipeline.step_seconds(transfer={way: even_edges(one) for way, one in pipeline.transfer.items()})),
         _times(pipeline, pipeline.step_seconds(stalls=no_stalls)), _stalled(pipeline, table),
         {name: _alone(pipeline, best, whole, code) for code, name in enumerate(table.operations) if _runs(pipeline, code)},

@@ -104,7 +104,8 @@ def _undecided(members: Ints, level: Floats, above: Mask, changed: Mask, noise: 
         slow = members[above[members]]
         return members if 2 * len(slow) >= len(members) else members[:0]
     within = float(np.ptp(faster)) if alike else max(float(np.ptp(faster)), float(np.ptp(slower)))
-    bound = max(LEAST_CHANGE, TIMES_HALVES * float(noise[members].max()), 2 * within)
+    usual = float(np.median(noise[members]) if alike else noise[members].max())
+    bound = max(LEAST_CHANGE, TIMES_HALVES * usual, 2 * within)
     return members if slower[0] - faster[-1] > bound else members[:0]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.diagnosis.slow.claim import WORTH, evidence_of, finding
-from analyzers.diagnosis.slow.grouping import Floats
-from analyzers.diagnosis.slow.levels import LEAST_NOISE, SHORTEST, median_of_known, rise, turn
+from analyzers.diagnosis.slow.claim import SHARED, WORTH, evidence_of, finding, listed
+from analyzers.diagnosis.slow.grouping import Floats, Ints
+from analyzers.diagnosis.slow.levels import LEAST_NOISE, SHORTEST, median_of_known, rise, rises, turn
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding
 from analyzers.model.medians import MEDIAN_ERROR
@@ -19,18 +19,37 @@ MISSING = "what changed then: the code, the lengths of sequences, clocks and pow
 
 def slower_since(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that computations, or else steps, take longer than before, on all that do the same."""
-    found = [(f"all {len(seen.table.workers):,} workers take", *_rise(_common(seen)))]
-    found += [(f"stage {stage} takes on all its replicas", *risen(seen, stage)) for stage in _stages(seen)]
-    found = [one for one in found if one[1] > 0]
+    pp = np.array([worker.pp for worker in seen.table.workers])
+    parts = [(f"all {len(pp):,} workers take", np.flatnonzero(pp >= pp.min()), *_rise(_common(seen)))]
+    parts += [
+        (f"stage {stage} takes on all its replicas", np.flatnonzero(pp == stage), *risen(seen, stage))
+        for stage in _stages(seen)
+    ]
+    found = [_of_those(seen, *one) for one in parts if one[2] > 0]
     if not found:
-        found = [("steps take, and not by their computations,", *_rise(_logs(seen.step_seconds)))]
-    for who, size, at in found:
-        if size <= 0:
-            continue
+        size, at = _rise(_logs(seen.step_seconds))
+        found = [("steps take, and not by their computations,", size, at, MISSING)] if size > 0 else []
+    for who, size, at, missing in found:
         times = float(np.exp(size))
         text = f"{who} {times:.2f} times as long as before, since step {int(seen.table.steps[at])}"
         shown = evidence_of(seen.table.workers[0], text)
-        yield finding("slow_together", "slow", "unknown", evidence=(shown,), missing=(MISSING,), costs=times)
+        yield finding("slow_together", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=times)
+
+
+def _of_those(seen: SlowSituation, who: str, members: Ints, size: float, at: int) -> tuple[str, float, int, str]:
+    """Return who of a stage, or of all, takes longer than before, by how much, since when, and what is missing.
+
+    What most or half of them share is no rise of all: those that rise by less than half of it are left out.
+    """
+    own = seen.levels.by_step[members]
+    own = np.where(np.isfinite(own), own, median_of_known(own, axis=1)[:, None]) + seen.levels.step_level
+    each = rises(np.nan_to_num(own), np.full(len(members), at))[0]
+    grown = each > size / 2
+    if grown.all() or not grown.any():
+        return who, size, at, MISSING
+    those = listed([seen.table.workers[number] for number in members[grown].tolist()])
+    named = f"{those} ({np.count_nonzero(grown):,} of {len(members):,}) take"
+    return named, float(np.median(each[grown])), at, SHARED
 
 
 def _common(seen: SlowSituation) -> Floats:

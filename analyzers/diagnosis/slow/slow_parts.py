@@ -81,6 +81,16 @@ def _of_one_worker(seen: SlowSituation, worker: Worker) -> Finding:
     return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(missing,), costs=longest.costs)
 
 
+def _in_whole_steps(seen: SlowSituation) -> Finding:
+    """Return that workers take longer in some steps, for all of a step alike: its data, or cold caches after a restart."""
+    assert seen.costs is not None
+    saved = f"without that the job would save {price(seen, seen.costs.data)}"
+    text = f"workers take longer in some steps, for all microbatches of a step alike, as with cold caches or longer data; {saved}"
+    missing = "how much work workers had in each step (a column `tokens`), or when the job was started again"
+    shown = (evidence_of(seen.table.workers[0], text),)
+    return finding("slow_undecided", "slow", "unknown", evidence=shown, missing=(missing,), costs=seen.costs.data)
+
+
 def uneven_data(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that microbatches differ."""
     if seen.costs is None or seen.pipeline is None or max(seen.costs.data, seen.costs.longest.costs) < WORTH:
@@ -103,6 +113,9 @@ def uneven_data(seen: SlowSituation) -> Iterator[Finding]:
         if len(mine) < 2:
             text = f"some microbatches of {source.name} are longer than others in all their operations; {saved}"
     if seen.costs.data < WORTH:
+        return
+    if seen.costs.in_whole_steps and len(seen.pipeline.stages) < 2 and not np.isfinite(seen.compute.work).all():
+        yield _in_whole_steps(seen)
         return
     shown = Evidence(text=text, source=source.source)
     why = f"{text}: their sequence lengths differ, or what experts get"

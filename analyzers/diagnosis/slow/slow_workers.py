@@ -13,9 +13,11 @@ from analyzers.diagnosis.slow.claim import (
     LIKELY,
     MOST_NAMED,
     PROVEN,
+    SHARED,
     WORTH,
     evidence_of,
     finding,
+    listed,
     node_of,
     price,
     suspect_of,
@@ -23,7 +25,6 @@ from analyzers.diagnosis.slow.claim import (
 )
 from analyzers.diagnosis.slow.costs import without_workers
 from analyzers.diagnosis.slow.doubts import compared, doubt, of_known_work, of_one_kind, several
-from analyzers.diagnosis.slow.op_table import Worker
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -172,22 +173,19 @@ def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
 
 def _many(seen: SlowSituation, slow: list[int]) -> Finding:
     """Return that many workers are slow at once: what they share is at fault, and no machine by itself."""
-    names = ", ".join(seen.table.workers[number].name for number in slow[:MOST_NAMED])
-    text = f"{len(slow):,} of {len(seen.table.workers):,} workers take longer than their peers, such as {names}"
-    missing = "what these workers share: rack, power, cooling, switch, model of device, or their part of the data"
+    names = listed([seen.table.workers[number] for number in slow])
+    changed = [number for number in slow if seen.outliers.changed_at[number] >= 0]
+    before = (
+        f"; {listed([seen.table.workers[number] for number in changed])} longer than before, too" if changed else ""
+    )
+    if len(changed) == len(slow):
+        first = min(int(seen.outliers.changed_at[number]) for number in changed)
+        before = f", and longer than they themselves did before step {int(seen.table.steps[first])}"
+    text = f"{len(slow):,} of {len(seen.table.workers):,} workers take longer than their peers, {names}{before}"
     return finding(
         "slow_together", "slow", "unknown", evidence=with_costs(seen, evidence_of(seen.table.workers[slow[0]], text)),
-        missing=(missing,), costs=seen.together or 1.0,
+        missing=(SHARED,), costs=seen.together or 1.0,
     )  # fmt: skip
-
-
-def _listed(workers: list[Worker]) -> str:
-    """Name workers: two each, more by their ranks, or a few of them where ranks are not known."""
-    ranks = [worker.rank for worker in workers if worker.rank is not None]
-    if len(workers) > 2 and len(ranks) == len(workers):
-        return f"ranks {ranges(ranks)}"
-    others = f" and {len(workers) - MOST_NAMED:,} more" if len(workers) > MOST_NAMED else ""
-    return " and ".join(worker.name for worker in workers[:MOST_NAMED]) + others
 
 
 def open_sets(seen: SlowSituation) -> Iterator[Finding]:
@@ -209,7 +207,7 @@ def open_sets(seen: SlowSituation) -> Iterator[Finding]:
             [seen.table.workers[one] for one in part.tolist()] for part in (members[slower], members[~slower])
         )
         take = "takes" if len(those) == 1 else "take"
-        text = f"{_listed(those)} {take} {times:.2f} times as long as {_listed(others)}: some are slow, or some fast"
+        text = f"{listed(those)} {take} {times:.2f} times as long as {listed(others)}: some are slow, or some fast"
         missing = "a third replica, or the steps before it began, would show which of them is slow"
         if len(members) > MOST_NAMED:
             missing = "models of device, clocks, power and temperature of these machines, or the steps before it began"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,70 @@ def test_half_or_most_of_a_stage_that_takes_longer_is_slow_or_the_rest_is_fast(s
     assert (verdict.symptom, verdict.cause, verdict.action.kind) == ("slow", "unknown", "none")
     assert f"ranks 0-{slow - 1} take" in verdict.evidence[0].text
     assert verdict.missing
+
+
+def _since(step: int, later: np.ndarray, over: int = 1) -> Callable[[int], np.ndarray]:
+    """Return factors that grow to ``later`` from a step on, over so many steps."""
+    return lambda number: 1 + (later - 1) * min(max(number - step + 1, 0) / over, 1.0)
+
+
+@pytest.mark.parametrize(("stages", "slow"), [(1, 16), (1, 24), (2, 24)])
+def test_half_or_most_that_are_slower_than_before_are_listed_and_the_others_are_not(stages: int, slow: int) -> None:
+    """Their own past shows which of them are slow; what slows so many is no one machine."""
+    later = np.ones((stages, 32))
+    later[0, :slow] = np.repeat(np.linspace(1.3, 1.6, slow // 8), 8)
+    job = WideOpJob(stages=stages, replicas=32, numbers=tuple(range(12)), seed=slow, factors=_since(5, later))
+
+    verdict = judged(job.records())
+
+    assert not verdict.culprits
+    assert (verdict.symptom, verdict.cause, verdict.action.kind) == ("slow", "unknown", "none")
+    assert any(f"ranks 0-{slow - 1}" in one.text and "before" in one.text for one in verdict.evidence)
+    assert not any("all" in one.text and "as before" in one.text for one in verdict.evidence)
+
+
+@pytest.mark.parametrize("over", [1, 6])
+def test_many_that_are_slower_than_their_peers_and_than_before_are_listed(over: int) -> None:
+    """At once, or step by step."""
+    later = np.ones((4, 16))
+    later[1, :8] = np.linspace(1.4, 1.6, 8)
+    job = WideOpJob(stages=4, replicas=16, numbers=tuple(range(16)), factors=_since(4, later, over))
+
+    verdict = judged(job.records())
+
+    assert not verdict.culprits
+    assert "ranks 16-23, and longer than they themselves did before step" in verdict.evidence[0].text
+
+
+@pytest.mark.parametrize("stages", [1, 4])
+@pytest.mark.parametrize("step", [0, 5])
+def test_two_of_eight_are_named_and_no_other(stages: int, step: int) -> None:
+    """Six peers show what is usual."""
+    later = np.ones((stages, 8))
+    later[-1, 2], later[-1, 5] = 1.5, 1.4
+    job = WideOpJob(stages=stages, numbers=tuple(range(12)), factors=_since(step, later))
+
+    found = {rank for one in judged(job.records()).culprits for rank in one.ranks}
+
+    assert found == {8 * stages - 6, 8 * stages - 3}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_worker_that_slows_step_by_step_is_named(seed: int) -> None:
+    """Its clock falls over eight steps."""
+    later = np.ones((4, 8))
+    later[1, 2] = 1.6
+    job = WideOpJob(stages=4, numbers=tuple(range(16)), seed=seed, factors=_since(4, later, 8))
+
+    assert [one.ranks for one in judged(job.records()).culprits] == [(10,)]
+
+
+@pytest.mark.parametrize(("cell", "ranks", "seed"), [("half a rack throttled", 64, 36), ("restart storm", 1024, 11)])
+def test_a_little_slower_half_and_cold_caches_of_one_stage_are_undecided(cell: str, ranks: int, seed: int) -> None:
+    """The loudest of 64 workers does not decide how far apart halves are; steps long as a whole may be caches or data."""
+    score = run_case(cell, ranks, seed)
+
+    assert (score.fault_class, score.named, score.evicted) == ("slow, unknown", 0, 0)
 
 
 def test_a_few_fast_machines_do_not_make_the_others_slow() -> None:
