@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +48,12 @@ def numbered(values: Ints) -> tuple[Ints, Ints]:
     present = np.zeros(width, np.bool_)
     present[values - least] = True
     return np.flatnonzero(present) + least, (np.cumsum(present) - 1)[values - least]
+
+
+def runs(values: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Return where runs of equal values begin, and how long each is."""
+    begins = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    return begins, np.diff(np.append(begins, len(values)))
 
 
 def combined(*columns: Ints) -> Ints:

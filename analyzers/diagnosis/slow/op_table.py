@@ -5,15 +5,16 @@ Only durations are compared between workers: their clocks may differ, and an ori
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, numbered
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, numbered, runs
 from collectors.records import OP_COLUMNS, OpTimings
 
 COMPUTE, COMMUNICATION, LOADER, PAUSE, BATCH, OTHER = range(6)
@@ -85,10 +86,15 @@ class OpTable:
         return [kind_of(name) for name in self.operations]
 
     @cached_property
-    def kind(self) -> Ints:
+    def kind(self) -> NDArray[np.int8]:
         """Return what each operation does."""
-        found: Ints = np.array(self.kinds, np.int64)[self.operation]
+        found: NDArray[np.int8] = np.array(self.kinds, np.int8)[self.operation]
         return found
+
+    @cached_property
+    def place(self) -> Ints:
+        """Return the worker and step of each operation as one number."""
+        return self.worker * len(self.steps) + self.step
 
     @cached_property
     def has_starts(self) -> bool:
@@ -101,36 +107,78 @@ class OpTable:
         """Return the seconds of each operation, in proportion to its work where that is known."""
         return np.where(np.isfinite(self.work), self.seconds / self.work, self.seconds)
 
-    def rows(self, mask: Mask) -> OpTable:
+    def rows(self, which: Mask | Ints) -> OpTable:
         """Return some of the operations, of all workers and steps."""
-        cut = {name: getattr(self, name)[mask] for name in _ARRAYS}
+        if which.dtype == np.bool_:
+            if which.all():
+                return self
+            which = np.flatnonzero(which)
+        cut = {name: getattr(self, name)[which] for name in _ARRAYS}
         return OpTable(self.workers, self.operations, self.steps, **cut, unit=self.unit, all_steps=self.all_steps)
 
 
+SHORTEST_SECONDS, LONGEST_SECONDS = 1e-12, 1e9  # a duration beyond is none
+BATCH_ROWS = 250_000
+_UNSET = {"started": np.nan, "duration": np.nan, "work": np.nan}  # -1 in the other columns
 _ARRAYS = ("worker", "step", "operation", "microbatch", "chunk", "started", "seconds", "work")
 
 
-def tabulate(records: Sequence[OpTimings]) -> OpTable:
-    """Return all operations of the records; those without a duration above 0 are left out."""
+def tabulate(records: Sequence[OpTimings], only: Ints | None = None) -> OpTable:
+    """Return the operations of the records, of these steps only where any are given; none without a duration above 0."""
     workers: dict[Worker, int] = {}
     names: dict[str, int] = {}
     parts: dict[str, list[NDArray[np.generic]]] = {name: [] for name in ("worker", *OP_COLUMNS)}
-    for record in records:
-        place = record.coordinates
-        worker = Worker(
-            record.rank, place.get("dp", -1), place.get("pp", -1), record.device_model, record.source, place.get("cp", -1)
-        )  # fmt: skip
-        number = workers.setdefault(worker, len(workers))
-        columns = columns_of(record)
-        codes = np.array([names.setdefault(text, len(names)) for text in record.strings] or [0], np.int64)
-        operation = columns["operation"].astype(np.int64)
-        inside = (operation >= 0) & (operation < len(record.strings))
-        columns["operation"] = np.where(inside, codes[np.clip(operation, 0, len(codes) - 1)], -1)
-        parts["worker"].append(np.full(record.count, number, np.int64))
-        for name, column in columns.items():
-            parts[name].append(column)
+    for batch in batches(records):
+        numbers = np.array([workers.setdefault(_worker_of(record), len(workers)) for record in batch])
+        codes = np.array([names.setdefault(text, len(names)) for text in batch[0].strings], np.int64)
+        columns = {name: column(batch, name) for name in OP_COLUMNS}
+        seconds, operation = columns["duration"], columns["operation"]
+        sound = (
+            (seconds > SHORTEST_SECONDS) & (seconds <= LONGEST_SECONDS) & (operation >= 0) & (operation < len(codes))
+        )
+        if only is not None:
+            begins, lengths = runs(columns["step"])
+            sound &= np.repeat(np.isin(columns["step"][begins], only), lengths)
+        columns["worker"] = np.repeat(numbers, [record.count for record in batch])
+        if not sound.all():
+            columns = {name: one[sound] for name, one in columns.items()}
+        columns["operation"] = codes[columns["operation"]]
+        for name, one in columns.items():
+            parts[name].append(one)
     units = {record.unit for record in records}
     return _ordered(tuple(workers), tuple(names), parts, "s" if units <= {"s"} else "relative")
+
+
+def _worker_of(record: OpTimings) -> Worker:
+    place = record.coordinates
+    return Worker(
+        record.rank, place.get("dp", -1), place.get("pp", -1), record.device_model, record.source, place.get("cp", -1)
+    )
+
+
+def batches(records: Sequence[OpTimings]) -> Iterator[list[OpTimings]]:
+    """Yield runs of records with the same names of operations, of so few rows that their columns stay in a cache."""
+    for _, alike in groupby(records, key=lambda record: record.strings):
+        batch, rows = [], 0
+        for record in alike:
+            batch.append(record)
+            rows += record.count
+            if rows >= BATCH_ROWS:
+                yield batch
+                batch, rows = [], 0
+        if batch:
+            yield batch
+
+
+def column(batch: Sequence[OpTimings], name: str) -> NDArray[Any]:
+    """Return one column of some records, unset where it is missing or cut."""
+    kind = np.dtype(OP_COLUMNS[name])
+    parts = []
+    for record in batch:
+        data = record.columns.get(name, b"")
+        whole = len(data) == record.count * kind.itemsize
+        parts.append(data if whole else np.full(record.count, _UNSET.get(name, -1), kind).tobytes())
+    return np.frombuffer(b"".join(parts), kind)
 
 
 def recorded_twice(records: Sequence[OpTimings]) -> str:
@@ -142,7 +190,7 @@ def recorded_twice(records: Sequence[OpTimings]) -> str:
     several = {rank for rank, sources in files.items() if len(sources) > 1}
     for record in records:
         if record.rank in several:
-            files[record.rank][record.source] |= set(np.unique(columns_of(record)["step"]).tolist()) - {-1}
+            files[record.rank][record.source] |= set(np.unique(column([record], "step")).tolist()) - {-1}
     for rank in sorted(several):
         seen: dict[int, str] = {}
         for source, steps in files[rank].items():
@@ -152,47 +200,45 @@ def recorded_twice(records: Sequence[OpTimings]) -> str:
     return ""
 
 
-def columns_of(record: OpTimings) -> dict[str, NDArray[np.generic]]:
-    """Return every column, unset where it is missing or cut."""
-    unset = {"started": np.nan, "duration": np.nan, "work": np.nan}
-    found = {}
-    for name, code in OP_COLUMNS.items():
-        data = record.columns.get(name, b"")
-        whole = len(data) == record.count * np.dtype(code).itemsize
-        found[name] = np.frombuffer(data, code) if whole else np.full(record.count, unset.get(name, -1), code)
-    return found
-
-
 def _ordered(
     workers: tuple[Worker, ...], names: tuple[str, ...], parts: dict[str, list[NDArray[np.generic]]], unit: str
 ) -> OpTable:
-    joined = {name: np.concatenate(part) if part else np.zeros(0) for name, part in parts.items()}
-    seconds = joined["duration"].astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        sound = np.isfinite(seconds) & (seconds > 1e-12) & (seconds <= 1e9) & (joined["operation"] >= 0)
-    joined = {name: column[sound] for name, column in joined.items()}
-    steps, step = numbered(joined["step"].astype(np.int64))
-    started = joined["started"].astype(np.float64)
+    steps, step = numbered(_joined(parts, "step", np.int64))
+    started, work = _joined(parts, "started", np.float64), _joined(parts, "work", np.float64)
     started[~(np.abs(started) < 1e12)] = np.nan
-    work = joined["work"].astype(np.float64)
     work[~((work > 1e-9) & (work < 1e15))] = np.nan
-    taken: dict[str, NDArray[Any]] = {
-        name: joined[name].astype(np.int64) for name in ("worker", "operation", "microbatch", "chunk")
-    }
-    taken |= {"step": step, "started": started, "seconds": seconds[sound], "work": work}
-    order = np.lexsort((taken["microbatch"], np.nan_to_num(started), taken["worker"] * len(steps) + step))
-    cut = {name: column[order] for name, column in taken.items()}
-    table = OpTable(workers, names, steps, **cut, unit=unit, all_steps=0)
+    worker, operation, microbatch, chunk = (
+        _joined(parts, name, np.int64) for name in ("worker", "operation", "microbatch", "chunk")
+    )
+    seconds = _joined(parts, "duration", np.float64)
+    table = OpTable(workers, names, steps, worker, step, operation, microbatch, chunk, started, seconds, work, unit)
+    if not _is_sorted(table):
+        table = table.rows(np.lexsort((table.microbatch, np.nan_to_num(table.started), table.place)))
     return table.rows(_once(table)) if table.has_starts else table
+
+
+def _joined(parts: dict[str, list[NDArray[np.generic]]], name: str, kind: type[Any]) -> NDArray[Any]:
+    """Return one column of all parts, and let the parts go."""
+    found = parts.pop(name)
+    return np.concatenate(found, dtype=kind, casting="unsafe") if found else np.zeros(0, kind)
+
+
+def _is_sorted(table: OpTable) -> bool:
+    """Whether the rows are by worker, step, start and microbatch, as most traces are written."""
+    place, started, microbatch = table.place, np.nan_to_num(table.started), table.microbatch
+    if (place[1:] < place[:-1]).any():
+        return False
+    same = np.flatnonzero((place[1:] == place[:-1]) & ~(started[1:] > started[:-1]))
+    return bool(((started[same + 1] == started[same]) & (microbatch[same + 1] >= microbatch[same])).all())
 
 
 def _once(table: OpTable) -> Mask:
     """Mark all but rows that are there again: a worker starts no operation twice at one instant."""
     kept = np.ones(len(table.started), np.bool_)
-    again = (np.diff(table.started) == 0) & (np.diff(table.worker) == 0) & (np.diff(table.step) == 0)
-    if not again.any():
+    again = np.flatnonzero((table.started[1:] == table.started[:-1]) & (table.place[1:] == table.place[:-1]))
+    if not len(again):
         return kept
-    rows = np.flatnonzero(np.append(again, False) | np.append(False, again))
+    rows = np.union1d(again, again + 1)
     names = ("worker", "step", "started", "operation", "microbatch", "chunk", "seconds")
     keys = np.column_stack([getattr(table, name)[rows] for name in names])
     kept[rows] = False

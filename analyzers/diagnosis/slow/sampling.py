@@ -7,31 +7,53 @@ shows since when. An operation has 2 µs of a core and 100 bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from analyzers.diagnosis.slow.grouping import Ints
-from analyzers.diagnosis.slow.op_table import columns_of
-from collectors.records import OP_COLUMNS, OpTimings
+from analyzers.diagnosis.slow.grouping import Ints, runs
+from analyzers.diagnosis.slow.op_table import batches, column
+from collectors.records import OpTimings
 
 MOST_COMPARED = 4_000_000  # operations
 RUN_STEPS = 4
 FEWEST_STEPS = 8
 
 
-def sampled(records: Sequence[OpTimings]) -> tuple[Sequence[OpTimings], int]:
-    """Return the records with so many steps that their operations can be compared, and how many steps they had."""
-    rows = sum(record.count for record in records)
-    if rows <= MOST_COMPARED:
-        return records, 0
-    steps = np.unique(np.concatenate([np.unique(columns_of(record)["step"]) for record in records]))
-    steps = steps[steps >= 0]
-    keep = max(int(MOST_COMPARED * len(steps) / rows), FEWEST_STEPS)
+class Sample(NamedTuple):
+    """Which steps are compared, None for all; how many operations those have; and of how many steps, 0 where all are."""
+
+    steps: Ints | None
+    operations: int
+    all_steps: int
+
+
+def sampled(records: Sequence[OpTimings]) -> Sample:
+    """Return so many of the steps that their operations can be compared."""
+    operations = sum(record.count for record in records)
+    everything = Sample(None, operations, 0)
+    if operations <= MOST_COMPARED:
+        return everything
+    steps, counts = _operations_by_step(records)
+    keep = max(int(MOST_COMPARED * len(steps) / operations), FEWEST_STEPS)
     if len(steps) <= keep:
-        return records, 0
-    chosen = steps[spread_runs(len(steps), keep)]
-    return [_cut(record, chosen) for record in records], len(steps)
+        return everything
+    chosen = spread_runs(len(steps), keep)
+    return Sample(steps[chosen], int(counts[chosen].sum()), len(steps))
+
+
+def _operations_by_step(records: Sequence[OpTimings]) -> tuple[Ints, Ints]:
+    """Return the numbers of the steps, sorted, and how many operations each has."""
+    numbers, counts = [], []
+    for batch in batches(records):
+        step = column(batch, "step")
+        begins, lengths = runs(step)
+        numbers.append(step[begins])
+        counts.append(lengths)
+    steps, place = np.unique(np.concatenate(numbers), return_inverse=True)
+    total = np.zeros(len(steps), np.int64)
+    np.add.at(total, place, np.concatenate(counts))
+    return steps[steps >= 0], total[steps >= 0]
 
 
 def spread_runs(count: int, keep: int) -> Ints:
@@ -40,10 +62,3 @@ def spread_runs(count: int, keep: int) -> Ints:
     each = keep // runs
     begins = np.linspace(0, count - each, runs).round().astype(np.int64)
     return np.unique(begins[:, None] + np.arange(each))
-
-
-def _cut(record: OpTimings, steps: Ints) -> OpTimings:
-    columns = columns_of(record)
-    mine = np.isin(columns["step"], steps)
-    kept = {name: columns[name][mine].tobytes() for name in OP_COLUMNS}
-    return msgspec.structs.replace(record, count=int(mine.sum()), columns=kept)

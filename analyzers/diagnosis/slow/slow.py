@@ -59,13 +59,15 @@ def _of_traces(window: Window, topology: Topology) -> Iterator[Finding]:
     if twice := recorded_twice(records):
         yield unmeasured(f"{twice}: traces of two runs are not compared: give those of one")
         return
-    some, all_steps = sampled(records)
-    if (rows := sum(record.count for record in some)) > MOST_ROWS:
+    some = sampled(records)
+    if some.operations > MOST_ROWS:
         yield unmeasured(
-            f"the traces have {rows:,} operations in their steps and {MOST_ROWS:,} are compared: give fewer steps or ranks"
+            f"the traces have {some.operations:,} operations in their steps and {MOST_ROWS:,} are compared: "
+            "give fewer steps or ranks"
         )
         return
-    seen = situation.measure(replace(tabulate(some), all_steps=all_steps), topology)
+    table = replace(tabulate(records, some.steps), all_steps=some.all_steps)
+    seen = situation.measure(table, topology)
     if seen is None:
         yield unmeasured("no operation of the traces is compute, by its name: forward-compute and the like are known")
         return

@@ -1,10 +1,12 @@
 """Array functions of the slow analyzer, held against plain ones."""
 
+from itertools import groupby
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.diagnosis.slow.grouping import combined, grouped_median, numbered, row_median
+from analyzers.diagnosis.slow.grouping import combined, grouped_median, numbered, row_median, runs
 from analyzers.diagnosis.slow.levels import rise
 
 VALUES = st.floats(-1e6, 1e6)
@@ -54,3 +56,12 @@ def test_a_rise_is_the_difference_of_two_medians(series: list[float], data: st.D
     rest = np.concatenate([before - np.median(before), after - np.median(after)])
     assert size == np.median(after) - np.median(before)
     assert np.isclose(noise, 1.4826 * np.median(np.abs(rest - np.median(rest))))
+
+
+@given(st.lists(st.integers(0, 2), max_size=40))
+def test_runs_are_of_equal_neighbours(values: list[int]) -> None:
+    """Where each begins, and how long it is."""
+    wanted = [(key, len(list(run))) for key, run in groupby(values)]
+    begins, lengths = runs(np.array(values, np.int64))
+    assert [(values[begin], length) for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True)] == wanted
+    assert begins.tolist() == [sum(length for _, length in wanted[:number]) for number in range(len(wanted))]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from analyzers.diagnosis.slow import sampling
+from analyzers.diagnosis.slow.op_table import tabulate
 from analyzers.diagnosis.slow.sampling import sampled, spread_runs
 from simulation.traces.op_traces import OpJob
 from tests.support.op_traces import Table, simulated
@@ -31,18 +32,20 @@ def test_fewer_steps_name_the_same_worker(trace: Table, monkeypatch: pytest.Monk
 def test_every_worker_keeps_the_same_steps(trace: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole steps, whatever the order of the rows."""
     monkeypatch.setattr(sampling, "MOST_COMPARED", len(trace) // 3)
-    shuffled = trace.kept(np.random.default_rng(3).permutation(len(trace)))
-    found, steps = sampled(list(shuffled.records()))
-    kept = [sorted(set(np.frombuffer(record.columns["step"], "<i8").tolist())) for record in found]
-    assert steps == 40
-    assert all(one == kept[0] for one in kept)
-    assert sum(record.count for record in found) == len(kept[0]) * len(trace) / 40
+    records = list(trace.kept(np.random.default_rng(3).permutation(len(trace))).records())
+    some = sampled(records)
+    assert some.steps is not None
+    assert some.all_steps == 40
+    assert some.operations == len(some.steps) * len(trace) / 40
+    table = tabulate(records, some.steps)
+    each = len(trace) // (40 * len(table.workers))
+    assert table.steps.tolist() == some.steps.tolist()
+    assert np.unique(table.place, return_counts=True)[1].tolist() == [each] * (len(table.workers) * len(some.steps))
 
 
 def test_small_traces_are_compared_whole(trace: Table) -> None:
     """As they are given."""
-    records = list(trace.records())
-    assert sampled(records) == (records, 0)
+    assert sampled(list(trace.records())) == (None, len(trace), 0)
 
 
 @pytest.mark.parametrize(("count", "keep"), [(60, 9), (60, 12), (40, 8), (9, 8), (1000, 50)])
@@ -54,8 +57,8 @@ def test_runs_reach_from_the_first_step_to_the_last(count: int, keep: int) -> No
     assert (np.isin(places + 1, places) | np.isin(places - 1, places)).all()
 
 
-def test_traces_without_steps_are_given_back(trace: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_without_steps_are_compared_whole(trace: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing says which rows belong together."""
     monkeypatch.setattr(sampling, "MOST_COMPARED", 10)
     records = list(trace.changed(step=np.full(len(trace), -1)).records())
-    assert sampled(records) == (records, 0)
+    assert sampled(records) == (None, len(trace), 0)
