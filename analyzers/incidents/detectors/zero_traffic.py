@@ -1,4 +1,7 @@
-"""No bytes move over the job's ports and connections, in a job without other signs."""
+"""No bytes move over the job's ports and connections, in a job without other signs.
+
+A job that is known by its traffic alone has no rhythm to learn: its pauses that verdicts explained set the bound.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterator
 from analyzers.incidents.detectors import detector
 from analyzers.incidents.job_views.job import JobView
 from analyzers.incidents.job_views.role_stalls import silence_counts_from, states_no_phase
+from analyzers.incidents.job_views.step_rhythm import LONGEST_SECONDS, PAUSE_FACTOR
 from analyzers.model.incident import Symptom
 from analyzers.model.role_loops import TAIL_SECONDS
 
@@ -30,9 +34,11 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
     if since is None or (states_no_phase(view) and still <= TAIL_SECONDS):
         return  # a tool call, or the tail of a step
     still -= max(0.0, since - traffic.moved_at)
-    if still < STILL_SECONDS or (view.ended and not view.processes.alive):
+    pauses = PAUSE_FACTOR * view.progress.standstills.usual_pause_seconds()
+    bound = min(max(STILL_SECONDS, pauses), LONGEST_SECONDS)
+    if still < bound or (view.ended and not view.processes.alive):
         return
     if view.witnesses.switches.goes_on(traffic.moved_at):  # ranks that compute for themselves
         return
-    text = f"no bytes have moved over the job's ports and connections for {still:.0f} s (bound {STILL_SECONDS:.0f} s)"
+    text = f"no bytes have moved over the job's ports and connections for {still:.0f} s (bound {bound:.0f} s)"
     yield Symptom(kind="hang", detector="zero_traffic", at=traffic.moved_at, text=text)

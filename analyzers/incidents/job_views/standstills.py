@@ -64,6 +64,13 @@ class Standstills:
         found = (one for one in self._known.values() if one.key.startswith("inc-") and one.key != but)
         return Counter(node for one in found if one.why in {"fault", "unknown"} for node in one.nodes)
 
+    def usual_pause_seconds(self) -> float:
+        """Return how long the second longest of the job's own pauses was: one alone may be chance; 0 before there are two."""
+        pauses = sorted(
+            one.until - one.since for one in self._known.values() if one.why == "pause" and one.until is not None
+        )
+        return pauses[-2] if len(pauses) > 1 else 0.0
+
     def during(self, begin: float, end: float) -> frozenset[Why]:
         """Return why the job stood still in a part of a span."""
         return frozenset(

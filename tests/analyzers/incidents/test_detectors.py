@@ -6,6 +6,7 @@ import pytest
 
 from analyzers.incidents.detectors import every_detector, find_symptoms
 from analyzers.incidents.job_views import JobView
+from analyzers.incidents.job_views.standstills import Standstill, Why
 from analyzers.incidents.messages import Received
 from collectors.records import RasCommunicator, RasRank, Record, Samples
 from tests.support.symptoms_shown import alone, names
@@ -223,3 +224,18 @@ def test_ports_that_stand_still_after_having_moved_are_a_hang() -> None:
     assert find_symptoms(alone(*moving, *still[:5]), START + 350.0) == []
     assert names(find_symptoms(alone(*moving, *still[:9]), START + 390.0)) == [("hang", "zero_traffic")]
     assert find_symptoms(alone(*[ports(10.0 * turn, 7) for turn in range(60)]), START + 600.0) == []
+
+
+@pytest.mark.parametrize(("whys", "bound"), [(("pause", "pause"), 180), (("pause",), 60), (("pause", "fault"), 60)])
+def test_a_job_known_by_its_traffic_may_stand_still_as_long_as_its_own_pauses(
+    whys: tuple[Why, ...], bound: int
+) -> None:
+    """Two checkpoints of two minutes that verdicts explained; one alone, or a fault's standstill, allows nothing."""
+    moving = [ports(10.0 * turn, turn * 10**9) for turn in range(30)]
+    seen = []
+    for seconds in (bound - 10, bound + 20):
+        view = alone(*moving, *(ports(300.0 + after, 29 * 10**9) for after in range(0, seconds, 10)))
+        for number, why in enumerate(whys):
+            view.progress.standstills.put(Standstill(key=f"inc-{number}", since=START, until=START + 120.0, why=why))
+        seen.append(names(find_symptoms(view, START + 300.0 + seconds)))
+    assert seen == [[], [("hang", "zero_traffic")]]
