@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.diagnosis.slow.grouping import Floats, Ints
+from analyzers.diagnosis.slow.grouping import Floats, Ints, numbered
 from analyzers.diagnosis.slow.levels import median_of_known
 from analyzers.diagnosis.slow.op_table import OpTable
 from analyzers.diagnosis.slow.pipeline import Pipeline
@@ -110,9 +110,9 @@ def balanced(pipeline: Pipeline) -> Seconds:
 
 def _typical(seconds: Floats) -> float:
     """Return the median over replicas of what an operation takes: one slow worker makes no stage long."""
-    known = seconds[seconds > 0]
-    each = [float(np.mean(one[one > 0])) for one in np.moveaxis(seconds, 2, 0) if (one > 0).any()]
-    return float(np.median(each)) if len(known) else 1e-300
+    known = np.count_nonzero(seconds > 0, axis=(0, 1))
+    each = seconds.sum(axis=(0, 1))[known > 0] / known[known > 0]
+    return float(np.median(each)) if len(each) else 1e-300
 
 
 def even_data(pipeline: Pipeline) -> Evened:
@@ -231,10 +231,11 @@ def _stage_alone(pipeline: Pipeline, best: Seconds, whole: float, stage: int) ->
 
 def _stalled(pipeline: Pipeline, table: OpTable) -> tuple[int, float]:
     """Return the worker that stalls longest in its ordinary step, and how many times as long the steps take because of it."""
+    by_place = [np.median(array.sum(axis=0), axis=0) for array in pipeline.stalls]  # of each stage, by replica
     usual: dict[int, float] = {}
-    for number in np.unique(table.worker).tolist():
+    for number in numbered(table.worker)[0].tolist():
         stage, replica = pipeline.place(table, number)
-        usual[number] = float(np.median(pipeline.stalls[stage][:, :, replica].sum(axis=0)))
+        usual[number] = float(by_place[stage][replica])
     worst = max(usual, key=lambda number: usual[number])
     others = [seconds for number, seconds in usual.items() if number != worst]
     if not others or usual[worst] <= 3 * float(np.median(others)):

@@ -72,7 +72,15 @@ class Pipeline:
     def place(self, table: OpTable, worker: int) -> tuple[int, int]:
         """Return the indices of a worker's stage and replica."""
         found = table.workers[worker]
-        return self.stages.index(found.pp), worker if self.anonymous else self.replicas.index(found.dp)
+        return self._of_pp[found.pp], worker if self.anonymous else self._of_dp[found.dp]
+
+    @cached_property
+    def _of_pp(self) -> dict[int, int]:
+        return {pp: index for index, pp in enumerate(self.stages)}
+
+    @cached_property
+    def _of_dp(self) -> dict[int, int]:
+        return {dp: index for index, dp in enumerate(self.replicas)}
 
     def stalled(self, table: OpTable, worker: int) -> float:
         """Return for how many seconds the host of a worker stalls, or those of all for -1."""
@@ -89,15 +97,17 @@ class Pipeline:
 def build(table: OpTable, computes: Mask) -> Pipeline | None:
     """Return the schedule; None where it does not show in the trace, or is too large to be played."""
     compute = table.rows(computes)
-    computing = [table.workers[number] for number in np.unique(compute.worker).tolist()]
+    computing = [table.workers[number] for number in numbered(compute.worker)[0].tolist()]
     stages = sorted({worker.pp for worker in computing})
     replicas = sorted({worker.dp for worker in computing})
     anonymous = len(replicas) == 1 and len(stages) == 1
     if anonymous:  # each worker is a replica
         replicas, replica = list(range(len(table.workers))), np.arange(len(table.workers))
     else:
-        replica = np.array([replicas.index(one.dp) if one.dp in replicas else -1 for one in table.workers])
-    stage = np.array([stages.index(one.pp) if one.pp in stages else -1 for one in table.workers])
+        of_dp = {dp: index for index, dp in enumerate(replicas)}
+        replica = np.array([of_dp.get(one.dp, -1) for one in table.workers])
+    of_pp = {pp: index for index, pp in enumerate(stages)}
+    stage = np.array([of_pp.get(one.pp, -1) for one in table.workers])
     keys, arrays, idle = [], [], []
     stall = stalls.before_each(table, computes)
     for number in range(len(stages)):

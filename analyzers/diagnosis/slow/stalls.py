@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, grouped_median, numbered
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask, grouped_median, numbered, runs
 from analyzers.diagnosis.slow.op_table import COMMUNICATION, LOADER, PAUSE, OpTable
 
 NOTICEABLE = 0.05  # of the operation after it
@@ -56,10 +56,11 @@ def _first_of(place: Ints) -> Mask:
 def _gaps(started: Floats, ended: Floats, place: Ints) -> Floats:
     """Return how long after the latest end before it each operation of a worker's step began."""
     gaps = np.zeros(len(place))
-    begins = np.flatnonzero(_first_of(place))
-    for begin, end in zip(begins, np.append(begins[1:], len(place)), strict=True):
-        latest = np.maximum.accumulate(ended[begin:end])
-        gaps[begin + 1 : end] = np.maximum(started[begin + 1 : end] - latest[:-1], 0.0)
+    begins, lengths = runs(place)
+    for length in np.unique(lengths).tolist():  # worker steps of one length are the rows of a matrix
+        rows = begins[lengths == length][:, None] + np.arange(length)
+        latest = np.maximum.accumulate(ended[rows], axis=1)
+        gaps[rows[:, 1:]] = np.maximum(started[rows[:, 1:]] - latest[:, :-1], 0.0)
     return gaps
 
 
@@ -77,7 +78,10 @@ def _between_steps(table: OpTable, rows: Ints, place: Ints, whole: Mask) -> Floa
     worker = table.worker[rows][begins]
     usual = grouped_median(gap[known], worker[known], len(table.workers))
     stage = np.array([one.pp for one in table.workers])
-    least = np.array([np.min(usual[(stage == one) & np.isfinite(usual)], initial=np.inf) for one in stage])
+    least = np.zeros(len(stage))
+    for one in np.unique(stage).tolist():
+        members = stage == one
+        least[members] = np.min(usual[members & np.isfinite(usual)], initial=np.inf)
     return np.where(known, np.maximum(gap - np.where(np.isfinite(least), least, 0.0)[worker], 0.0), 0.0)
 
 
