@@ -71,7 +71,10 @@ def _slow(state: EngineState, incident: Incident) -> SlowLook | None:
     # What was read after the steps have become shorter is not what they were longer by.
     over_at = found.until or view.progress.recovered_at
     until, lasts = min(over_at or state.now, state.now), over_at is None
-    measures = view.burdens.compare(found.since, until, found.before_seconds, found.seconds, earlier, lasts=lasts)
+    pauses = view.progress.rhythm.pauses()
+    measures = view.burdens.compare(
+        found.since, until, found.before_seconds, found.seconds, earlier, pauses, lasts=lasts
+    )
     return SlowLook(
         since=found.since, step=found.step, before_seconds=found.before_seconds, seconds=found.seconds,
         measures=tuple(measures), code=other_code(state, view, found), reported=reported,

@@ -172,12 +172,12 @@ class Burdens:
 
     def compare(
         self, since: float, now: float, before_seconds: float, seconds: float,
-        earlier: Sequence[tuple[float, float]] = (), *, lasts: bool = True,
+        earlier: Sequence[tuple[float, float]] = (), pauses: Sequence[tuple[float, float]] = (), *, lasts: bool = True,
     ) -> Iterator[Measure]:  # fmt: skip
         """Yield what was read before a slowdown and since. The lengths are those of a step, before and since.
 
-        ``earlier``: slowdowns that are over. What was read in them is not what was usual. ``lasts``: the minute that has begun
-        is of this one, too.
+        ``earlier``: slowdowns that are over. What was read in them is not what was usual. ``pauses``: no step ended then, so
+        that samples are of no step. ``lasts``: the minute that has begun is of this one, too.
         """
         for name, kind in KINDS.items():
             minutes = self._minutes[name]
@@ -195,16 +195,18 @@ class Burdens:
             if known.any():
                 yield _measure(name, kind, list(self._rows[kind.of]), known, before, after, least)
         yield from self._sampled(
-            Span(*_before(since), before_seconds), Span(since, now + MINUTE_SECONDS * lasts, seconds), earlier
+            Span(*_before(since), before_seconds),
+            Span(since, now + MINUTE_SECONDS * lasts, seconds),
+            (*earlier, *pauses),
         )
         nodes, before, after = self.connections.compare(_before(since), (since, now), earlier)
         if nodes:
             known = np.ones(len(nodes), np.bool_)
             yield _measure("round_trip", Kind("node", None), nodes, known, before, after, ROUND_TRIP_SECONDS)
 
-    def _sampled(self, before: Span, since: Span, earlier: Sequence[tuple[float, float]]) -> Iterator[Measure]:
+    def _sampled(self, before: Span, since: Span, without: Sequence[tuple[float, float]]) -> Iterator[Measure]:
         longer = since.step_seconds - before.step_seconds
-        own_before, own_since, error = self._profiles.compare(before, since, earlier)
+        own_before, own_since, error = self._profiles.compare(before, since, without)
         known = np.isfinite(own_before + own_since) & (error <= KNOWN_PART * longer)
         if known.any():
             least = np.maximum(PART_OF_STEP * longer, ERRORS * error)

@@ -56,16 +56,19 @@ class SampledTime:
         self._sampled.add(row, middle, profile.seconds, 1.0)
 
     def compare(
-        self, before: Span, since: Span, earlier: Sequence[tuple[float, float]]
+        self, before: Span, since: Span, without: Sequence[tuple[float, float]]
     ) -> tuple[Floats, Floats, Floats]:
-        """Return of each rank the seconds a step of its own, before and since, and the standard error of their difference."""
-        own_before, error_before = self._own(before, earlier)
-        own_since, error_since = self._own(since)
+        """Return of each rank the seconds a step of its own, before and since, and the standard error of their difference.
+
+        ``without``: spans whose samples do not count, as those of a checkpoint are of no step.
+        """
+        own_before, error_before = self._own(before, without)
+        own_since, error_since = self._own(since, without)
         return own_before, own_since, np.hypot(error_before, error_since)
 
-    def _own(self, span: Span, earlier: Sequence[tuple[float, float]] = ()) -> tuple[Floats, Floats]:
-        outside, samples = self._outside.totals(span.begin, span.end, earlier)
-        seconds, _ = self._sampled.totals(span.begin, span.end, earlier)
+    def _own(self, span: Span, without: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
+        outside, samples = self._outside.totals(span.begin, span.end, without)
+        seconds, _ = self._sampled.totals(span.begin, span.end, without)
         count = np.minimum(samples, COUNT_A_STEP * seconds / span.step_seconds)
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(samples > 0, outside / samples, np.nan)

@@ -139,6 +139,10 @@ class StepRhythm:
         self._forgot = False
         self._figures = self._pausing = None
 
+    def pauses(self) -> list[tuple[float, float]]:
+        """Return when no step ended for longer than the steps of the day take: since when and until when."""
+        return [(one.since, one.at) for one in self._known_pauses(self._known())]
+
     def count_after(self, at: float) -> int:
         """Return how many steps ended after an instant."""
         return len(self.rows) - bisect_right(self.rows, at, key=lambda row: row.at)

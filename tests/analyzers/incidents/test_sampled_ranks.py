@@ -15,6 +15,7 @@ from analyzers.incidents.job_views import JobView
 from analyzers.incidents.job_views.burdens import Burdens
 from analyzers.incidents.job_views.node import NodeView
 from analyzers.incidents.job_views.sampled_time import SampledTime, Span
+from analyzers.incidents.job_views.step_rhythm import StepRhythm, StepRow
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Incident, Symptom
 from analyzers.model.slow_look import Apart, Measure, SlowLook
@@ -269,3 +270,28 @@ def test_impossible_numbers_are_left_out(lie: dict[str, object]) -> None:
 
     given = {name: getattr(good, name) for name in good.__struct_fields__} | lie
     assert read(good, Profile(**given)) == read(good)
+
+
+def test_samples_of_a_pause_are_of_no_step() -> None:
+    """Data becomes longer on all ranks; one was sampled before only while all waited for a checkpoint to be written."""
+    burdens, nodes, noise = Burdens(load()), [NodeView("n0"), NodeView("n1")], random.Random(0)
+    for rank in range(8):
+        before, at = (0.0, 250.0) if rank == 3 else (1.0, 130.0)
+        burdens.profile(profile(rank, at, before, 10.0, 120, noise), nodes[rank // 4], START + at)
+        burdens.profile(profile(rank, 460.0, 1.0, 10.0, 120, noise), nodes[rank // 4], START + 460.0)
+
+    def named(pauses: list[tuple[float, float]]) -> list[str]:
+        found = burdens.compare(START + 310.0, START + 500.0, 1.0, 1.0 + LONGER, (), pauses)
+        return apart(next(one for one in found if one.name == "sampled"))
+
+    assert named([]) == ["3"]
+    assert named([(START + 240.0, START + 268.0)]) == []
+
+
+def test_the_pauses_of_a_rhythm_are_when_no_step_ended() -> None:
+    """A checkpoint of half a minute among steps of a second."""
+    rhythm = StepRhythm()
+    for step in range(200):
+        rhythm.add(StepRow(START + step + (30.0 if step >= 100 else 0.0), step))
+
+    assert rhythm.pauses() == [(START + 99.0, START + 130.0)]
