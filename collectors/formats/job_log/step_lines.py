@@ -81,6 +81,10 @@ _PLAIN_FIELD = re.compile(
 _NOT_TRAINING = re.compile(r"\b(?:val|valid|validation|eval|evaluation|evaluating|test)\b", re.IGNORECASE)
 _WORD_BEFORE = re.compile(r"\b(?!nan |inf )[A-Za-z][\w-]* $", re.IGNORECASE)
 _DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
+_PACE = re.compile(
+    r"(?<![\w.,])(?P<number>\d[\d.]{0,11}) ?"
+    r"(?:(?P<unit>ms|s|sec)/(?:it|iter|iteration|step|batch)|(?:it|iters?|steps?)/s(?:ec)?)\b"
+)
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
@@ -287,7 +291,16 @@ def _plain(text: str) -> Step | None:
         elif unit or unit_after:
             values.setdefault("seconds", _number(value) / (1000 if "ms" in (unit + unit_after).lower() else 1))
     number = NO_NUMBER if found["again"] else found["number"]
-    return _step("plain", number, values) if "loss" in values else None
+    return _step("plain", number, _paced(text) | values) if "loss" in values else None
+
+
+def _paced(text: str) -> dict[str, float]:
+    """Return the seconds of a step by the last pace without a name of its own: "1.82 s/it", "295 ms/step", "3.4 it/s"."""
+    *_, last = [None, *_PACE.finditer(text)]
+    number = math.nan if last is None else _number(last["number"])
+    if last is None or not number > 0:
+        return {}
+    return {"seconds": number / (1000 if last["unit"] == "ms" else 1) if last["unit"] else 1 / number}
 
 
 def _of_part(text: str, loss: re.Match[str]) -> bool:
@@ -310,7 +323,7 @@ def _transformers(text: str, before: str) -> Step | None:
         bars = _PROGRESS_BAR.findall(before + text[:begin])
         number = int(bars[-1]) if bars else NO_NUMBER
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
-    return _step("transformers", int(number), values)
+    return _step("transformers", int(number), _paced(before + text[:begin]) | values)
 
 
 _JSON_NAMES = {

@@ -270,6 +270,23 @@ def test_iterations_and_batches_with_a_loss_are_steps(form: str, numbers: list[i
     assert (found.count, column(found, "step")) == (5, numbers)
 
 
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("iter 412 loss 1.4 1.82 s/it", 1.82),
+        ("step 412 | loss 1.4 | 295 ms/step", 0.295),
+        ("iter 412 loss 1.4 (4 it/s)", 0.25),
+        ("iter 412 loss 1.4 time 0.5s 2,000 tok/s", 0.5),
+        ("iter 412 loss 1.4 0 it/s", math.nan),
+        ("69%|######9   | 412/600 [09:40<05:42,  1.82s/it]{'loss': 1.4, 'learning_rate': 5e-05, 'epoch': 0.7}", 1.82),
+    ],
+)
+def test_a_pace_without_a_name_is_the_time_of_a_step(line: str, seconds: float) -> None:
+    """As progress bars and home-made loops print it; tokens a second are none."""
+    (found,) = steps(read(f"{line}\n"))
+    assert column(found, "seconds") == pytest.approx([seconds], nan_ok=True)
+
+
 def test_a_log_is_known_by_its_steps(tmp_path: Path) -> None:
     """No name and no error marks it: the steps do."""
     path = tmp_path / "metrics"
