@@ -208,6 +208,12 @@ def open_sets(seen: SlowSituation) -> Iterator[Finding]:
         )
         take = "takes" if len(those) == 1 else "take"
         text = f"{listed(those)} {take} {times:.2f} times as long as {listed(others)}: some are slow, or some fast"
+        if _once(seen):
+            yield finding(
+                "slow_unmeasured", "unknown", "unknown", evidence=(evidence_of(those[0], text),),
+                missing=(f"whether that is so in more than {FEWEST_TIMES - 1} runs of an operation: more steps would show it",),
+            )  # fmt: skip
+            continue
         missing = "a third replica, or the steps before it began, would show which of them is slow"
         if len(members) > MOST_NAMED:
             missing = "models of device, clocks, power and temperature of these machines, or the steps before it began"

@@ -155,3 +155,13 @@ def test_what_unlike_machines_cost_is_stated() -> None:
     worker = lambda _, replica, __: 1.0 + 0.06 * replica  # noqa: E731
     said = _said(simulated(replace(REPLICAS, worker=worker)))
     assert "unlike machines; were they as fast as their mean, the job would save 1" in said
+
+
+def test_one_operation_of_each_of_two_workers_shows_no_slow_job() -> None:
+    """One of them took longer, once."""
+    table = simulated(
+        replace(REPLICAS, replicas=2, steps=1, microbatches=1, worker=lambda _, replica, __: 1 + replica / 3)
+    )
+    verdict = table.kept(table.named("forward-compute")).verdict()
+    assert (verdict.symptom, verdict.action.kind) == ("unknown", "none")
+    assert "more steps" in verdict.missing[0].what
