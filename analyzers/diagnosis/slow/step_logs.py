@@ -7,6 +7,7 @@ sequences do, is no slowdown: it must begin at a moment, last to the end of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ LEAST_BLOCKS = 4  # before and after a change
 LEAST_SECONDS = 120.0  # that it lasts
 TIMES_NOISE = 4.0
 AT_ONCE = 0.6  # of the rise, which the blocks right before and after it must show
+_BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 MISSING = (
     "who is not decided: where ranks train in step, all their steps become longer alike. What changed at that step (the code, "
     "the lengths of sequences, the storage, the network) would show it, and so would a trace of torch.profiler of each rank "
@@ -69,7 +71,7 @@ def _by_reporter(records: Sequence[Steps]) -> dict[str, list[Steps]]:
     found: dict[str, list[Steps]] = {}
     for record in records:
         if not record.told_by.endswith(COUNTED) and not record.role:
-            found.setdefault(f"{record.source} {record.rank}", []).append(record)
+            found.setdefault(f"{_BATCH.sub('', record.source)} {record.rank}", []).append(record)
     return found
 
 
@@ -78,13 +80,20 @@ def _series(_name: str, records: list[Steps]) -> _Series:
     step, first = np.unique(columns["step"].astype(np.int64), return_index=True)
     at, seconds = columns["at"][first], columns["seconds"][first]
     rate = np.where(np.isfinite(columns["tokens_per_second"]), columns["tokens_per_second"], columns["tflops"])[first]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        between = np.diff(at, prepend=np.nan) / np.diff(step, prepend=step[:1] - 1)
-    seconds = np.where(np.isfinite(seconds), seconds, between)
+    seconds = np.where(np.isfinite(seconds), seconds, _between(step, at))
     with np.errstate(invalid="ignore"):
         known = np.isfinite(seconds) & (seconds > 0) & (step >= 0)
     known[:WARM_UP_STEPS] = False
     return _Series(records[0].source, step[known], at[known], seconds[known], rate[known])
+
+
+def _between(step: Ints, at: Floats) -> Floats:
+    """Return the seconds a step since the row before, by the clock; of rows that were read at once the last has them."""
+    found = np.full(len(at), np.nan)
+    timed = np.flatnonzero(np.isfinite(at))
+    timed = timed[np.diff(at[timed], append=np.inf) > 0]
+    found[timed[1:]] = np.diff(at[timed]) / np.diff(step[timed])
+    return found
 
 
 def _column(record: Steps, name: str) -> Floats:
@@ -106,7 +115,7 @@ def _change(series: _Series) -> tuple[int, float, float] | None:
     blocks = np.median(series.seconds[: count * size].reshape(count, size), axis=1)
     logs = np.log(blocks)
     at = int(turn(logs[None])[0])
-    if min(at, count - at) < LEAST_BLOCKS or float(series.seconds[at * size :].sum()) < LEAST_SECONDS:
+    if min(at, count - at) < LEAST_BLOCKS or _lasts(series, at * size) < LEAST_SECONDS:
         return None
     step_up, noise = rise(logs, at)
     edge = float(
@@ -121,6 +130,12 @@ def _change(series: _Series) -> tuple[int, float, float] | None:
     before, after = float(np.exp(np.median(logs[:at]))), float(np.exp(np.median(logs[at:])))
     first = _first_long(series.seconds, at * size, size, (before * after) ** 0.5)
     return first, before, after
+
+
+def _lasts(series: _Series, place: int) -> float:
+    """Return for how many seconds the steps from a row on went on: a row may be of several steps."""
+    steps = np.diff(series.step, prepend=series.step[:1])
+    return float((series.seconds * np.minimum(steps, 3 * np.median(steps)))[place:].sum())
 
 
 def _first_long(seconds: Floats, place: int, size: int, bound: float) -> int:

@@ -7,13 +7,16 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from analyzers.diagnosis.slow.step_logs import slower_steps
 from analyzers.model.topology import infer
 from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.files.reading import read_paths
+from collectors.records import STEP_COLUMNS, Steps
 from service.packaged_knowledge import load
 
 Seconds = Callable[[int, random.Random], float]
@@ -70,6 +73,24 @@ def test_a_larger_batch_is_no_slowdown(tmp_path: Path) -> None:
     longer: Seconds = lambda step, _: 1.0 if step < 200 else 1.5  # noqa: E731
     assert judged(tmp_path, longer, tokens_per_second=lambda _: 1000.0).symptom != "slow"
     assert judged(tmp_path, longer, tokens_per_second=lambda step: 1000.0 if step < 200 else 667.0).symptom == "slow"
+
+
+def test_a_log_that_an_agent_read_every_few_seconds_is_one_log() -> None:
+    """In a bundle each batch is a source; a log without stamps has the instant of the newest line of each reading."""
+    records, at, draws = list[Steps](), 0.0, random.Random(3)
+    for batch in range(80):
+        steps = range(7 * batch, 7 * batch + 7)
+        at += sum(draws.gauss(1.4 if step >= 280 else 1.0, 0.02) for step in steps)
+        columns = {name: np.full(7, np.nan if kind == "<f8" else 0, kind) for name, kind in STEP_COLUMNS.items()}
+        columns |= {"step": np.array(steps, "<i8"), "at": np.array([np.nan] * 6 + [1.79e9 + at])}
+        source = f"night.fhz#{batch + 30}:/logs/train.log"
+        bytes_of = {name: column.astype(STEP_COLUMNS[name]).tobytes() for name, column in columns.items()}
+        records.append(Steps(source=source, count=7, columns=bytes_of, told_by="plain"))
+
+    (found,) = slower_steps(records)
+
+    assert "since step 28" in found.evidence[0].text
+    assert found.costs == pytest.approx(1.4, abs=0.02)
 
 
 def test_few_steps_show_no_change(tmp_path: Path) -> None:
