@@ -207,6 +207,7 @@ def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
 
 
 LONG = float(np.log(1.1))  # a microbatch that takes less more than others is none of the long ones
+STALLS_MORE = 1.5  # times the median of the others, for one host to stall more than they
 OF_STEP = 0.25  # of the variance of microbatches: of two that are drawn alike half is within a step
 AGREED = 0.5  # operations that share less of their variance than this do not vary because of their microbatch
 
@@ -230,7 +231,7 @@ def _stage_alone(pipeline: Pipeline, best: Seconds, whole: float, stage: int) ->
 
 
 def _stalled(pipeline: Pipeline, table: OpTable) -> tuple[int, float]:
-    """Return the worker that stalls longest in its ordinary step, and how many times as long the steps take because of it."""
+    """Return the worker that stalls longest in its ordinary step, and what that costs above the others' stalls."""
     by_place = [np.median(array.sum(axis=0), axis=0) for array in pipeline.stalls]  # of each stage, by replica
     usual: dict[int, float] = {}
     for number in numbered(table.worker)[0].tolist():
@@ -238,11 +239,11 @@ def _stalled(pipeline: Pipeline, table: OpTable) -> tuple[int, float]:
         usual[number] = float(by_place[stage][replica])
     worst = max(usual, key=lambda number: usual[number])
     others = [seconds for number, seconds in usual.items() if number != worst]
-    if not others or usual[worst] <= 3 * float(np.median(others)):
+    if not others or usual[worst] <= STALLS_MORE * float(np.median(others)):
         return -1, 1.0
     stage, replica = pipeline.place(table, worst)
     left = [array.copy() for array in pipeline.stalls]
-    left[stage][:, :, replica] = 0.0
+    left[stage][:, :, replica] *= float(np.median(others)) / usual[worst]
     return worst, _times(pipeline, pipeline.step_seconds(stalls=tuple(left)))
 
 

@@ -217,13 +217,19 @@ def stalled_hosts(seen: SlowSituation) -> Iterator[Finding]:
     ):  # they wait for stages that no column names
         return
     number, alone = seen.costs.stalled
-    one_host = number >= 0 and np.log(alone) > ONE_HOST * np.log(seen.costs.stalls)
+    filler, kind = stalls.filled_by(seen.table, number, seen.pipeline.stalled(seen.table, number))
+    shown_alone = alone >= WORTH and kind == LOADER  # beside a loader that all have
+    one_host = number >= 0 and (shown_alone or np.log(alone) > ONE_HOST * np.log(seen.costs.stalls))
+    if not one_host:
+        filler, kind = stalls.filled_by(seen.table, -1, seen.pipeline.stalled(seen.table, -1))
     if not one_host and _are_usual(seen.pipeline):
-        yield finding("slow_unmeasured", "unknown", "unknown", missing=(GAPS,))
+        missing = GAPS
+        if kind == LOADER:
+            missing = f"whether {filler}, which all hosts wait for in most steps, took less before: steps of then would show it"
+        yield finding("slow_unmeasured", "unknown", "unknown", missing=(missing,))
         return
-    stalled = seen.pipeline.stalled(seen.table, number if one_host else -1)
-    filler, kind = stalls.filled_by(seen.table, number if one_host else -1, stalled)
-    saved = f"without that the job would save {price(seen, seen.costs.stalls)}"
+    costs = alone if shown_alone else seen.costs.stalls
+    saved = f"without that the job would save {price(seen, costs)}"
     filled = f", in {filler} for the most part" if filler else ""
     cause: Cause
     if one_host:
@@ -240,4 +246,4 @@ def stalled_hosts(seen: SlowSituation) -> Iterator[Finding]:
     if kind == LOADER:
         fault_class, cause = "slow_loader", "storage"
     evidence = with_costs(seen, *suspect.evidence)
-    yield finding(fault_class, "slow", cause, suspect, evidence=evidence, costs=seen.costs.stalls)
+    yield finding(fault_class, "slow", cause, suspect, evidence=evidence, costs=costs)

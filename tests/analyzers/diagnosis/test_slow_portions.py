@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from collectors.records import OP_COLUMNS, OpTimings
 from simulation.traces.op_traces import OpJob
 from tests.analyzers.diagnosis.test_slow import Slow, ranks
-from tests.support.op_traces import Table, simulated
+from tests.support.op_traces import Table, judged, simulated
 
 REPLICAS = OpJob(stages=1, replicas=8, microbatches=4, steps=24)
 
@@ -165,3 +166,29 @@ def test_one_operation_of_each_of_two_workers_shows_no_slow_job() -> None:
     verdict = table.kept(table.named("forward-compute")).verdict()
     assert (verdict.symptom, verdict.action.kind) == ("unknown", "none")
     assert "more steps" in verdict.missing[0].what
+
+
+@pytest.mark.parametrize("longer", [0.43, 0.15])
+def test_one_loader_that_takes_longer_is_named_beside_those_of_all(longer: float) -> None:
+    """Each rank loads for 0.15 s a step: where all do so in every step, it does not show whether that is slow."""
+    names, records = ("data-loader", "forward-compute", "grads-allreduce"), []
+    for rank in range(4):
+        loads = longer if rank == 2 else 0.15
+        step = [0.1, loads, 0.1, 0.1, 0.1, 0.02 + longer - loads]
+        durations = np.array([step] * 12) * np.exp(np.random.default_rng(rank).normal(0, 0.01, (12, 6)))
+        starts = np.arange(12)[:, None] * (0.45 + longer) + np.append(0.0, np.cumsum(step)[:-1])
+        given = {
+            "operation": np.tile([1, 0, 1, 1, 1, 2], 12), "step": np.repeat(np.arange(12), 6), "started": starts.ravel(),
+            "duration": durations.ravel(), "microbatch": np.tile([0, -1, 1, 2, 3, -1], 12), "chunk": np.full(72, -1),
+            "work": np.full(72, np.nan),
+        }  # fmt: skip
+        columns = {name: given[name].astype(kind).tobytes() for name, kind in OP_COLUMNS.items()}
+        records.append(
+            OpTimings(source=f"rank{rank}", rank=rank, strings=names, count=72, columns=columns, coordinates={"dp": rank},
+                      told_by="x")
+        )  # fmt: skip
+    verdict = judged(records)
+    assert [(one.id, root.fault_class) for one, root in zip(verdict.culprits, verdict.roots, strict=True)] == (
+        [("2", "slow_loader")] if longer > 0.2 else []
+    )
+    assert verdict.action.kind not in ("evict", "drain_after_job")
