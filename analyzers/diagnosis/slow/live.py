@@ -204,8 +204,8 @@ def _suspect(apart: Sequence[tuple[Measure, Apart]], window: Window, rules: Fram
 
 def _sentence(measure: Measure, one: Apart) -> str:
     name = f"rank {one.id}" if one.ranks else one.id
-    others = f"the other {measure.read - 1} {'GPUs' if measure.of == 'device' else measure.of + 's'} do not show it"
-    return f"{name} {_filled(measure.name, one.before, one.since)}; {others}"
+    others = f"{measure.read - 1} {'GPUs' if measure.of == 'device' else measure.of + 's'}"
+    return f"{name} {_filled(measure.name, one.before, one.since)}; the other {others} that were read do not show it"
 
 
 def _of_all(measure: Measure) -> str:
