@@ -60,14 +60,14 @@ def by_kind(found: Iterable[Row]) -> dict[str, list[Row]]:
     return kinds
 
 
-def write(name: str, document: dict[str, Any], arguments: Sequence[str], *, full: bool, target: str = "") -> Path:
+def write(name: str, document: dict[str, Any], arguments: Sequence[str], *, full: bool) -> Path:
     """Write a document with its command, commit and machine: a full one where others look, a part of it into out/."""
-    path = Path(REPOSITORY / ("docs/measured" if full else "out")) / f"{target or name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    target = Path(REPOSITORY / ("docs/measured" if full else "out")) / f"{name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
     command = " ".join([f"python -m tests.acceptance.{name}", *arguments])
     document = provenance(command) | {"code": code_digest()} | document
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
+    target.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return target
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:

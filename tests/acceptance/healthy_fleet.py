@@ -22,7 +22,6 @@ from tests.acceptance.fleet_rows import Row, Wanted, by_kind, rows, spread, writ
 from tests.support.simulated_fleet import Published, Seen, drive, names, upper_bound
 
 NAME = "healthy_fleet"
-DAYS = "healthy_days"  # the document of healthy jobs alone
 HEALTHY = "healthy"
 SEEDS = {HEALTHY: 80} | dict.fromkeys(PAUSES, 50) | dict.fromkeys(FAULTS, 20)
 SMALLEST = {HEALTHY: 2} | dict.fromkeys(PAUSES, 1) | dict.fromkeys(FAULTS, 1)
@@ -185,12 +184,7 @@ def main() -> int:
         "--smallest", action="store_true", help="an hour for days, a seed of each kind, written to out/"
     )
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="processes")
-    parser.add_argument(
-        "--only",
-        nargs="*",
-        choices=sorted(SEEDS),
-        help="only these kinds, written to out/; healthy alone is healthy_days.json",
-    )
+    parser.add_argument("--only", nargs="*", choices=sorted(SEEDS), help="only these kinds, written to out/")
     parser.add_argument("--seeds", type=int, help="no more seeds than this a kind, written to out/")
     options = parser.parse_args()
     sizes = SMALLEST if options.smallest else SEEDS
@@ -203,10 +197,8 @@ def main() -> int:
         options.workers,
     )  # fmt: skip
     document = report(found)
-    whole = not (options.smallest or options.seeds)
-    days_alone = whole and options.only == [HEALTHY]
-    full = days_alone or (whole and not options.only)
-    target = write(NAME, document, sys.argv[1:], full=full, target=DAYS if days_alone else NAME)
+    full = not (options.smallest or options.only or options.seeds)
+    target = write(NAME, document, sys.argv[1:], full=full)
     shown = {name: document[name] for name in document if name not in ("proposed_without_a_fault", "wrong")}
     print(json.dumps(shown, indent=1))
     print(f"whole: {target}")

@@ -32,13 +32,13 @@ class LongMicrobatches(NamedTuple):
 class Evened(NamedTuple):
     """``agreement``: how much of what microbatches differ by all their operations agree on; ``within``: they differ in a step.
 
-    ``on_one``: they differ in a step of one worker, or no step is long on most workers.
+    ``in_whole_steps``: some steps are long on most workers, for all microbatches of a worker alike.
     """
 
     seconds: Seconds
     agreement: float
     within: bool
-    on_one: bool
+    in_whole_steps: bool
     longest: LongMicrobatches
 
 
@@ -140,7 +140,7 @@ def even_data(pipeline: Pipeline) -> Evened:
         even,
         _agreement(logs, agreed),
         _differ(agreed, (0, 2)),
-        _differ(agreed, (0,)) or not _has_long_steps(agreed),
+        _has_long_steps(agreed) and not _differ(agreed, (0,)),
         longest,
     )
 
@@ -198,7 +198,7 @@ def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
     no_stalls = tuple(np.zeros(array.shape) for array in pipeline.stalls)
     return SlowCosts(
         float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
-        gained if even.within else 1.0, not even.on_one, even.longest._replace(costs=gained),
+        gained if even.within else 1.0, even.in_whole_steps, even.longest._replace(costs=gained),
         _times(pipeline, pipeline.step_seconds(transfer={way: even_edges(one) for way, one in pipeline.transfer.items()})),
         _times(pipeline, pipeline.step_seconds(stalls=no_stalls)), _stalled(pipeline, table),
         {name: _alone(pipeline, best, whole, code) for code, name in enumerate(table.operations) if _runs(pipeline, code)},

@@ -63,7 +63,7 @@ def _settled(table: OpTable) -> OpTable:
     if steps < FEWEST_SETTLED:
         return table
     computing = table.kind == COMPUTE
-    place = table.worker[computing] * steps + table.step[computing]
+    place = table.place[computing]
     seconds = np.bincount(place, table.seconds[computing], count * steps).reshape(count, steps)
     usual = levels.median_of_known(np.where(seconds > 0, seconds, np.nan), axis=1)
     with np.errstate(invalid="ignore"):

@@ -220,7 +220,7 @@ def stalled_hosts(seen: SlowSituation) -> Iterator[Finding]:
     filler, kind = stalls.filled_by(seen.table, number, seen.pipeline.stalled(seen.table, number))
     shown_alone = alone >= WORTH and kind == LOADER  # beside a loader that all have
     one_host = number >= 0 and (shown_alone or np.log(alone) > ONE_HOST * np.log(seen.costs.stalls))
-    if not one_host:
+    if number >= 0 and not one_host:
         filler, kind = stalls.filled_by(seen.table, -1, seen.pipeline.stalled(seen.table, -1))
     if not one_host and _are_usual(seen.pipeline):
         missing = GAPS

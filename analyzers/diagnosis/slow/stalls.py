@@ -23,7 +23,7 @@ def before_each(table: OpTable, computes: Mask) -> Floats:
     if not np.isfinite(table.started).all() or not (table.kind == COMMUNICATION).any() or not len(found):
         return found
     rows = np.flatnonzero(covers)
-    place = table.worker[rows] * len(table.steps) + table.step[rows]
+    place = table.place[rows]
     gaps = _gaps(table.started[rows], table.started[rows] + table.seconds[rows], place)
     whole = _whole(table, rows, place)
     gaps[_first_of(place)] = _between_steps(table, rows, place, whole)

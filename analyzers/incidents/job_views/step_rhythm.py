@@ -202,9 +202,9 @@ class StepRhythm:
     def _allowed_early(self) -> float:
         if not self.rows:
             return math.inf
-        gaps = [gap for gap, kept in zip(self._gaps(), self._teaching(), strict=True) if kept]
+        gaps = np.array(self._gaps())[self._teaching()]
         soon = len(gaps) >= SOON_INTERVALS and abs(self.rows[-1].step - self.rows[0].step) >= SOON_STEPS
-        return max(SOON_SECONDS if soon else EARLY_SECONDS, EARLY_FACTOR * max(gaps, default=0.0))
+        return max(SOON_SECONDS if soon else EARLY_SECONDS, EARLY_FACTOR * float(gaps.max(initial=0.0)))
 
     def _known(self) -> _Figures | None:
         if self._changes != self._standstills.changes:
