@@ -57,6 +57,14 @@ def test_what_a_slow_rank_costs_is_in_hours_of_gpus_only_where_there_are_some(tm
     assert verdict.coverage.has_gpus is device
 
 
+@pytest.mark.parametrize("read", [1, 3])
+def test_how_many_of_the_jobs_ranks_were_read_is_said(tmp_path: Path, read: int) -> None:
+    """Each rank's trace states the size of the job: the answer says of how many it knows nothing."""
+    verdict = KinetoJob(times={0: 1.5}).verdict(tmp_path / "t", without=range(read, 4))
+
+    assert f"{read} of 4 ranks seen" in render(verdict)
+
+
 def test_the_longest_communication_is_a_victims() -> None:
     """Who looks for the longest collective accuses an innocent rank, every time."""
     for rank in range(4):
