@@ -11,7 +11,6 @@ import msgspec
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Suspect
-from analyzers.model.gpus import has_gpus
 from analyzers.model.ranges import ranges
 from analyzers.model.topology import Topology
 from analyzers.model.verdict import Action, Coverage, Culprit, Root, SlowPath, Verdict, instant
@@ -370,7 +369,7 @@ def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ())
         ranks_expected=len(topology.ranks) or None,
         ranks_at_least=bool(topology.ranks) and topology.world_size is None,
         ranks_seen=len(seen),
-        has_gpus=has_gpus(window, nodes),
+        has_gpus=window.has_gpus(nodes),
         has_ended=ended.with_error(window) or bool(ended.reported(window)),
         all_ended=ended.of_all(window, topology),
         backends=backends_seen(window),

@@ -23,7 +23,6 @@ from analyzers.diagnosis.slow.step_logs import slower_steps
 from analyzers.diagnosis.slow.straggler_claims import reported_stragglers
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
-from analyzers.model.gpus import has_gpus
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from collectors.records import CollectiveTimings, OpTimings, Steps, StragglerReports
@@ -72,4 +71,4 @@ def _of_traces(window: Window, topology: Topology) -> Iterator[Finding]:
     if seen is None:
         yield unmeasured("no operation of the traces is compute, by its name: forward-compute and the like are known")
         return
-    yield from findings(replace(seen, on_gpus=has_gpus(window) is not False))
+    yield from findings(replace(seen, on_gpus=window.has_gpus() is not False))
