@@ -10,6 +10,7 @@ An incident of a job:
     same again: merged, judged again
                                        the job moves, a new attempt does, or it has ended ──► closed
 
+A slowdown rests while its job stands still: an incident of that is opened beside it, and ends it where it shows a fault.
 A round is a round of evidence (``looks`` in stored fields). Time is the receipt clock: ``now`` is an argument. Memory
 (``observe_batch``) and decisions (``step``) are apart: after a restart the log is observed again and nothing is decided twice.
 """
