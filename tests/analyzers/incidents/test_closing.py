@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from analyzers.incidents.messages import Close, Open, Publish
+from analyzers.incidents.messages import Ask, Close, EngineInstruction, Judge, Open
 from analyzers.model.verdict import Verdict
 from collectors.records import Frame, Record, StackDump, Thread
 from tests.analyzers.incidents.test_moving_again import JudgedByTime
@@ -155,11 +155,33 @@ def test_a_hang_takes_over_once_a_fault_is_named() -> None:
     assert why.startswith("it is more than a slowdown: no step for")
 
 
-def test_a_slow_job_is_not_judged_while_it_stands_still() -> None:
-    """No look at its stacks is of a slow step then, and those that were taken in a pause are in no later judgement."""
-    done = instructions(WatchedJob(law=pausing(1_700.0, 200.0)), 2_600.0)
+class Reading(JudgedByTime):
+    """The engine without answers of agents; notes when it asks, and at each judgement which stacks that sees."""
 
-    slow = next(one.incident.id for _, one in done if isinstance(one, Open))
-    cuts = [one.cut for _, one in done if isinstance(one, Publish) and one.incident == slow]
-    assert cuts
-    assert not any(START + 1_720.0 < cut.at < START + 1_890.0 for cut in cuts)
+    def __init__(self) -> None:
+        super().__init__(lambda _at: NOTHING)
+        self.asked: list[tuple[str, float]] = []
+        self.read: list[tuple[str, float, list[float]]] = []
+
+    def _note(self, one: EngineInstruction, at: float) -> None:
+        if isinstance(one, Judge):
+            stacks = [record.at - START for record in one.records if isinstance(record, StackDump) and record.at]
+            self.read.append((one.incident, at - START, sorted(stacks)))
+        if isinstance(one, Ask):
+            self.asked.append((one.incident, at - START))
+        super()._note(one, at)
+
+
+def test_a_slow_job_is_not_looked_at_while_it_stands_still() -> None:
+    """Its rounds go on after the pause, and no stack that was taken in it is of a slow step."""
+    stacks = [*everywhere(TRAINING, 1_390.0), *everywhere(CHECKPOINT, 1_440.0), *everywhere(TRAINING, 1_500.0)]
+    engine = Reading()
+    engine.run(WatchedJob(law=pausing(1_400.0, 70.0), extra=stacks), 0.0, 1_600.0)
+
+    slow = engine.read[0][0]
+    asked = [at for id, at in engine.asked if id == slow]
+    read = [(at, found) for id, at, found in engine.read if id == slow]
+    assert not [at for at in asked + [at for at, _ in read] if 1_430.0 < at < 1_470.0]
+    assert max(asked) > 1_480.0
+    assert {at for at, found in read if 1_440.0 in found} == set()
+    assert set(read[-1][1]) == {1_390.0, 1_500.0}
