@@ -24,10 +24,11 @@ from analyzers.model.incident import Incident
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import WAITING, Observation
 from analyzers.verdict.pauses import Pause, Pauses
-from collectors.records import StackDump
+from collectors.records import Frame, StackDump
 
 OWN_WAY = frozenset({"rank_stopped", "rank_silent", "role_stalled"})  # detectors of standstills that no pause explains
 WAITS = WAITING | {"store"}  # duties of a rank that the others hold up
+MOST_RANKS = 4_096  # whose stacks are read while the engine's other jobs wait
 MOST_SHOWN = 2  # places of a pause
 
 
@@ -79,7 +80,12 @@ def _meanwhile(state: EngineState, view: JobView, incident: Incident, moved_at: 
     """Say in which pause the ranks were during the newest stop; empty: their stacks do not show that all of it was one."""
     since = stopped_at(incident)
     held = any(one.of_process and (one.until or moved_at) > since for one in view.progress.standstills)
-    if held or view.numbering.several or any(one.detector in OWN_WAY for one in incident.symptoms):
+    if (
+        held
+        or len(view.ranks) > MOST_RANKS
+        or view.numbering.several
+        or any(one.detector in OWN_WAY for one in incident.symptoms)
+    ):
         return ""
     pauses = Pauses.from_knowledge(state.knowledge)
     newest = _newest(state, view, incident, moved_at, pauses)
@@ -126,6 +132,7 @@ def _stacks(
 ) -> Iterator[tuple[float, int, Observation, Pause | None]]:
     """Yield when, of which rank, the stack and its pause, for those that were taken in the newest stop, the oldest first."""
     rules, found = compiled_rules(state.knowledge), list[tuple[float, int, StackDump]]()
+    known: dict[tuple[Frame, ...], Pause | None] = {}  # most ranks stand alike
     for name in incident.nodes:
         node, kept = view.nodes.get(name), state.evidence.get(name)
         if node is None or kept is None:
@@ -141,7 +148,9 @@ def _stacks(
     for at, rank, dump in sorted(found, key=lambda item: item[:2]):
         if stopped_at(incident) < at <= until:
             observed = Observation.from_dump(dump, rules)
-            yield at, rank, observed, pauses.seen((observed,), (), ())
+            if observed.frames not in known:
+                known[observed.frames] = pauses.seen((observed,), (), ())
+            yield at, rank, observed, known[observed.frames]
 
 
 def _in_words(words: str, busy: dict[int, Pause], read: int) -> str:

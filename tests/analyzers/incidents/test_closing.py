@@ -116,7 +116,7 @@ def pausing(at: float, seconds: float, over: float = math.inf) -> Law:
 def reported(law: Law, until: float) -> list[tuple[float, str, str]]:
     """Return when what kind of incident opens, and why it closes."""
     kinds: dict[str, str] = {}
-    found = []
+    found: list[tuple[float, str, str]] = []
     for at, one in instructions(WatchedJob(law=law), until):
         if isinstance(one, Open):
             kinds[one.incident.id] = one.incident.kind
