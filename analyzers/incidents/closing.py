@@ -51,8 +51,6 @@ def close_incident(
     said = state.endings.get(incident.job or "")
     ended = "" if recovered else how_its_job_ended(view, incident, said, now)
     yield Close(incident=incident.id, at=now, because=because, ended=ended, recovered=recovered)
-    if not recovered:
-        yield from end_slowdown(state, incident, now)
 
 
 def end_slowdown(state: EngineState, incident: Incident, now: float) -> Iterator[Close]:

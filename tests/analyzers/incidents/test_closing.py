@@ -12,7 +12,7 @@ from analyzers.incidents.messages import Ask, Close, EngineInstruction, Judge, O
 from analyzers.model.verdict import Verdict
 from collectors.records import Frame, Record, StackDump, Thread
 from tests.analyzers.incidents.test_moving_again import JudgedByTime
-from tests.analyzers.incidents.test_repeated_stops import FAULT, NOTHING, Engine, stopped
+from tests.analyzers.incidents.test_repeated_stops import FAULT, NOTHING, PAUSE, Engine, stopped
 from tests.analyzers.incidents.test_slow import instructions, slower
 from tests.support.watched_jobs import START, Law, WatchedJob
 
@@ -140,6 +140,17 @@ def test_a_slowdown_that_ends_after_a_pause_is_over() -> None:
     assert [kind for _, kind, why in found if not why] == ["slow", "hang"]
     assert [kind for _, kind, why in found if why] == ["hang", "slow"]
     assert found[-1][2].startswith("a step takes as long as before again")
+
+
+def test_a_slow_job_that_ends_well_after_a_pause_has_ended() -> None:
+    """Its last evaluation ends with it: the slowdown is over with the job, and was nothing more."""
+    ended: dict[int, tuple[float, int | None, int | None]] = dict.fromkeys(range(8), (2_060.0, 0, None))
+    engine = Engine(PAUSE).run(WatchedJob(law=slower(1.3), stopped_at=2_000.0, ended=ended), 0.0, 2_200.0)
+
+    assert len(engine.opened) == 2
+    assert [why for _, why in engine.closed] == [
+        "all 8 processes that were seen of the job have ended: 8 with exit code 0"
+    ] * 2
 
 
 def test_a_hang_takes_over_once_a_fault_is_named() -> None:
