@@ -78,12 +78,8 @@ def _meanwhile(state: EngineState, view: JobView, incident: Incident, moved_at: 
     """Say in which pause the ranks were during the newest stop; empty: their stacks do not show that all of it was one."""
     since = stopped_at(incident)
     held = any(one.of_process and (one.until or moved_at) > since for one in view.progress.standstills)
-    if (
-        held
-        or len(view.ranks) > MOST_RANKS
-        or view.numbering.several
-        or any(one.detector in OWN_WAY for one in incident.symptoms)
-    ):
+    other = held or view.numbering.several or any(one.detector in OWN_WAY for one in incident.symptoms)
+    if other or len(view.ranks) > MOST_RANKS:
         return ""
     pauses = Pauses.from_knowledge(state.knowledge)
     newest = _newest(state, view, incident, moved_at, pauses)
@@ -93,12 +89,8 @@ def _meanwhile(state: EngineState, view: JobView, incident: Incident, moved_at: 
     shared = any(pauses.shared(newest[rank][0], frames, rank) for rank in busy)
     lasted = moved_at - since
     elsewhere = any(one.duty.name not in WAITS for one in waiting)
-    if (
-        elsewhere
-        or shared
-        or 2 * len(newest) < len(view.ranks)
-        or not all(one.excuses(lasted) for one in busy.values())
-    ):
+    too_long = not all(one.excuses(lasted) for one in busy.values())
+    if elsewhere or shared or too_long or 2 * len(newest) < len(view.ranks):
         return ""
     found = [_in_words(words, busy, len(newest)) for words in dict.fromkeys(one.words for one in busy.values())]
     return " and ".join(found) + (", and the others that were read waited" if found and waiting else "")
@@ -136,13 +128,9 @@ def _stacks(
         if node is None or kept is None:
             continue
         for one in kept.stacks(incident.after):
-            if (
-                one.rank is not None
-                and one.threads
-                and one.parent_pid is None
-                and concerns_job(one, view.job, view.attempt)
-            ):
-                found.append((node.here(one.at, state.now), one.rank, one))
+            hosted = one.rank is not None and view.ranks.get(one.rank) == name
+            if hosted and one.threads and one.parent_pid is None and concerns_job(one, view.job, view.attempt):
+                found.append((node.here(one.at, state.now), one.rank or 0, one))
     for at, rank, dump in sorted(found, key=lambda item: item[:2]):
         if stopped_at(incident) < at <= until:
             observed = Observation.from_dump(dump, rules)
