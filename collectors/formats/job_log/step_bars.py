@@ -23,20 +23,21 @@ MAX_DRAWN = 4096  # drawings of a bar in a span
 MAX_BARS = 4096  # of a log
 HEAD_CHARACTERS = 400  # before a bar's count
 
+OF_LOSS, OF_WORDS = 1, 2  # how a bar claims to be the training's
 WORDS = ("it/s", "s/it", "batch/s", "s/batch", "step/s", "s/step")
 _UNIT = r"(?:it|batch|step)"
 _BAR = re.compile(
     rf"(?<![\d.])(?P<done>\d{{1,15}})(?:/(?P<total>\d{{1,15}}|\?)|{_UNIT})"
     rf"(?: \[(?P<elapsed>\d\d:[\d:]{{2,12}}|\d{{1,6}}:\d\d:\d\d)(?:<[\d:? a-z]{{1,24}})?,"
     rf" {{1,6}}[\d.?]{{1,12}} ?(?:{_UNIT}/s|s/{_UNIT})(?P<more>[^\]\r\n]{{0,400}})"
-    rf"| (?P<clock>\d{{1,6}}:\d\d:\d\d) • {{1,9}}[\d:-]{{4,12}} {{1,9}}[\d.]{{1,12}}{_UNIT}/s(?P<metrics>[^\r\n]{{0,400}}))"
+    rf"| (?P<clock>\d{{1,6}}:\d\d:\d\d) • {{1,16}}(?:[\d:-]{{4,12}} {{1,9}})?[\d.]{{1,12}}{_UNIT}/s(?P<metrics>[^\r\n]{{0,400}}))"
 )
 _LOSS = re.compile(
-    r"(?<![\w./-])(?:(?:train|training|step|tr|avg|mean|total|running)[_/ ])?loss(?:_step)?\s?[=:]\s?"
+    r"(?<![\w./-])(?:(?:train|training|step|tr|avg|avr|mean|total|running)[_/ ])?loss(?:_step)?\s?[=:]\s?"
     r"([-+]?(?:\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,4})?|nan|inf))(?![\w.])",
     re.IGNORECASE,
 )
-_EPOCH = re.compile(r"\bepoch\W{0,3}(\d{1,9})", re.IGNORECASE)
+_EPOCH = re.compile(r"\bepoch\W{0,3}(\d{1,9})(?: ?/ ?(\d{1,9}))?", re.IGNORECASE)
 _CELLS = re.compile(r"[━╸╺ ]{2,}$")  # rich's
 _OWN_PACE = re.compile(r"'(?:step_)?(?:time|seconds)':")
 _EPOCHS = re.compile(r"epochs?\W*", re.IGNORECASE)
@@ -51,7 +52,7 @@ def may_hold(text: str) -> bool:
 class _Bar:
     """A bar of a process. ``before``: the steps of the epochs before it; ``drawn``: (count, seconds elapsed) of a span."""
 
-    is_training: bool
+    claim: int  # to be the training's: OF_WORDS, OF_LOSS, or none
     epoch: int | None = None
     first: int | None = None  # the number with which epochs begin
     done: int = -1
@@ -98,6 +99,7 @@ class StepBars:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], _Bar] = {}  # by stream, description and total; the newest by stream
+        self._training: dict[str, tuple[int, str, str]] = {}  # of each stream: claim, description and total
 
     @property
     def seen(self) -> bool:
@@ -110,10 +112,13 @@ class StepBars:
         for found in _BAR.finditer(text):
             begin = max(end, text.rfind("\r", end, found.start()) + 1, found.start() - HEAD_CHARACTERS)
             of, end = _description(text[begin : found.start()]), found.end()
+            if _counts_epochs(of, found):
+                continue
             values = found["more"] or found["metrics"] or ""
             loss = _LOSS.search(values) or _LOSS.search(of)
-            bar = self._drawn(line.stream, of, found, has_loss=loss is not None)
-            if bar.is_training and bar.done > 0:
+            key = (line.stream, re.sub(r"\d[\d.]*", "0", of), found["total"] or "")
+            bar = self._drawn(key, found, _EPOCH.search(of), has_loss=loss is not None)
+            if bar.done > 0 and self._is_training(key, bar.claim):
                 given = {"seconds": bar.seconds} | ({"loss": float(loss[1])} if loss else {})
                 yield dated(step_from(BAR, bar.before + bar.done, given), line)
 
@@ -126,27 +131,48 @@ class StepBars:
         if not _OWN_PACE.search(line.text):
             step.seconds = bar.seconds
 
-    def _drawn(self, stream: str, of: str, found: re.Match[str], *, has_loss: bool) -> _Bar:
-        key = (stream, re.sub(r"\d[\d.]*", "0", of), found["total"] or "")
+    def _drawn(
+        self, key: tuple[str, str, str], found: re.Match[str], epoch: re.Match[str] | None, *, has_loss: bool
+    ) -> _Bar:
+        stream, of, total = key
         bar = self._known.get(key)
         if bar is None:
-            bar = self._known[key] = _Bar(_is_training(key[1]))
-        if has_loss and not bar.is_training:
-            bar.is_training = not bars.is_of_others(of) and not _EPOCHS.fullmatch(of)
+            bar = self._known[key] = _Bar(OF_WORDS if bars.is_of_training(of) and not bars.is_of_others(of) else 0)
+        if has_loss and not bar.claim and not bars.is_of_others(of):
+            bar.claim = OF_LOSS
         newest = self._known.get((stream,))
         if newest is not None and newest is not bar:
             newest.drawn.clear()  # its clock ran on while the other's steps were taken
         self._known[(stream,)] = bar
         while len(self._known) > MAX_BARS:
             del self._known[next(iter(self._known))]
-        total, epoch = found["total"], _EPOCH.search(of)
+        elapsed = _seconds(found["elapsed"] or found["clock"])
         bar.draw(
-            int(found["done"]),
-            int(total) if total and total != "?" else None,
-            _seconds(found["elapsed"] or found["clock"]),
-            int(epoch[1]) if epoch else None,
+            int(found["done"]), int(total) if total.isdecimal() else None, elapsed, int(epoch[1]) if epoch else None
         )
         return bar
+
+    def _is_training(self, key: tuple[str, str, str], claim: int) -> bool:
+        """Whether a bar is the training's: the first of its process that claims it, by words before by a loss.
+
+        A loop of another length under the same description is a validation's.
+        """
+        stream, of, total = key
+        first = self._training.get(stream)
+        if claim and (first is None or claim > first[0]) and len(self._training) < MAX_BARS:
+            first = self._training[stream] = (claim, of, total)
+        if not claim or first is None or first[1] != of:
+            return False
+        lengths = [int(one) if one.isdecimal() else 0 for one in (total, first[2])]
+        return max(lengths) - min(lengths) <= max(lengths) / 10
+
+
+def _counts_epochs(of: str, found: re.Match[str]) -> bool:
+    """Whether what a bar counts is epochs."""
+    epoch = _EPOCH.search(of)
+    if epoch is None or epoch[2] is None:
+        return _EPOCHS.fullmatch(of) is not None
+    return epoch[2] == found["total"] and int(epoch[1]) - int(found["done"]) in {0, 1}
 
 
 def _description(head: str) -> str:
@@ -159,10 +185,6 @@ def _description(head: str) -> str:
     if head.endswith("%"):
         head = head[:-1].rstrip("0123456789")
     return head.strip(" :")
-
-
-def _is_training(of: str) -> bool:
-    return bars.is_of_training(of) and not bars.is_of_others(of) and _EPOCHS.fullmatch(of) is None
 
 
 def _seconds(clock: str) -> float:

@@ -59,9 +59,11 @@ def elapsed(count: int, slow_from: int) -> list[float]:
 
 FORMS = {
     "Lightning": lightning, "rich": rich,
+    "rich, a narrow page": lambda done, total, at: rich(done, total, at).replace("0:00:09 ", "       "),
     "a description": lambda done, total, at: tqdm(done, total, at, "Training"),
     "torchtune": lambda done, total, at: tqdm(done, total, at, f"1|{done}|Loss: {3 - done / total:.4f}"),
     "diffusers": lambda done, total, at: tqdm(done, total, at, "Steps", f", lr=0.0001, step_loss={done / total:.4f}"),
+    "kohya": lambda done, total, at: tqdm(done, total, at, "steps", f", avr_loss={done / total:.4f}"),
     "a loss alone": lambda done, total, at: tqdm(done, total, at, "", f", loss={3 - done / total:.3f}"),
     "Colab": lambda done, total, at: f"Epoch 3:  34% {done}/{total} [{clock(at)}<02:05, 15.73it/s, loss=1.2, v_num=1024]",
     "no total": lambda done, _, at: f"Epoch 0: : {done}it [{clock(at)}, 15.73it/s, loss=1.2, v_num=1024]",
@@ -122,6 +124,26 @@ OTHERS = [
 def test_other_bars_are_no_steps(bar: str) -> None:
     """Data sets, downloads, shards and evaluations; epochs are no steps, nor is what has no description and no loss."""
     assert read("\r".join([bar] * 3) + "\n") == []
+
+
+def test_a_bar_that_counts_epochs_gives_no_steps() -> None:
+    """scvi-tools writes the epoch in its description too."""
+    assert read("\n".join(tqdm(n, 20, 40 * n, f"Epoch {n}/20", ", loss=1.1e+03, v_num=1") for n in range(1, 21))) == []
+
+
+@pytest.mark.parametrize("of", ["", "Epoch 1/3"])
+def test_a_validation_without_a_word_of_it_is_no_step(of: str) -> None:
+    """Its loop has another length: the first loop is the training's; one that says so is it before one that shows a loss."""
+    text = "\n".join(
+        tqdm(n, total, n / pace, of, f", loss={loss}")
+        for total, pace, loss in ((300, 1, 2.5), (40, 5, 7.5)) for n in range(1, total + 1)
+    )  # fmt: skip
+    (found,) = read(text)
+    assert (found.count, set(column(found, "loss"))) == (300, {2.5})
+
+    first = "\n".join(tqdm(n, 40, n, "", ", loss=7.5") for n in range(1, 5))
+    (found,) = read(first + "\n" + "\n".join(lightning(n, 90, n) for n in range(1, 91)))
+    assert column(found, "step") == list(range(1, 91))
 
 
 def test_an_evaluation_between_steps_is_not_their_pace() -> None:
