@@ -59,7 +59,7 @@ def elapsed(count: int, slow_from: int) -> list[float]:
 
 FORMS = {
     "Lightning": lightning, "rich": rich,
-    "rich, a narrow page": lambda done, total, at: rich(done, total, at).replace("0:00:09 ", "       "),
+    "rich, a narrow page": lambda done, total, at: rich(done, total, at).replace("• 0:00:09 ", "•        "),
     "a description": lambda done, total, at: tqdm(done, total, at, "Training"),
     "torchtune": lambda done, total, at: tqdm(done, total, at, f"1|{done}|Loss: {3 - done / total:.4f}"),
     "diffusers": lambda done, total, at: tqdm(done, total, at, "Steps", f", lr=0.0001, step_loss={done / total:.4f}"),
