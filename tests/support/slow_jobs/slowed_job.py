@@ -50,6 +50,18 @@ class Running:
         time.sleep(over)
         return (time.monotonic() - at) / max(self.step() - step, 1)
 
+    def longest_span(self, seconds: float, span: float) -> float:
+        """Watch it for a while; return by which share steps were longer in its slowest span than in its fastest."""
+        began, seen = time.monotonic(), [(0.0, self.step())]
+        while (now := time.monotonic() - began) < seconds:
+            time.sleep(min(10.0, seconds - now))
+            seen.append((time.monotonic() - began, self.step()))
+        paces = list[float]()
+        for at, step in seen:
+            later = next(((then, there) for then, there in seen if then >= at + span), None)
+            paces += [(later[0] - at) / max(later[1] - step, 1)] if later else []
+        return max(paces) / min(paces) - 1
+
 
 def start(stack: ExitStack, folder: Path, name: str, layout: str, *, probe: bool, **variables: str) -> Running:
     """Start a job by torchrun; its ranks are ended with the stack. Whose pids they are is not known yet."""
