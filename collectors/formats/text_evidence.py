@@ -157,7 +157,7 @@ class _Reader:
         blanked = whole.translate(BLANKED).split(b"\n")
         known, open_, columns = self.concerns.of_template, self.wants_next(), self.columns
         for at, template in enumerate(blanked):
-            if columns.header is not None and columns.holds(lines[at]):
+            if columns.header is not None and columns.holds(template):
                 row = shown(lines[at])
                 if open_:
                     self.late.flush()
@@ -204,7 +204,7 @@ class _Reader:
         return self.job.bars.seen and "{'" in text
 
     def _take_step(self, number: int, text: str) -> None:
-        if self.columns.header is not None and self.columns.holds(text.encode()):
+        if self.columns.header is not None and self.columns.holds(text.encode().translate(BLANKED)):
             line = peel(number, text, numbered=self.job.numbered, seen_at=self.input.dated_by)
             if (step := self.columns.step(line)) is not None:
                 self.job.take_step(step, line)

@@ -16,7 +16,7 @@ from collectors.formats.job_log.step_lines import MAX_STEP, Step, dated, step_fr
 
 WORDS = ("step", "Step", "STEP", "iter", "Iter", "ITER")
 UNDECIDED_ROWS = 5
-MAX_HEADER_CHARACTERS, MAX_COLUMNS, MAX_STREAMS = 400, 32, 4096
+MAX_HEADER_CHARACTERS, MAX_COLUMNS, MAX_STREAMS, MAX_KNOWN = 400, 32, 4096, 4096
 
 _BEFORE = re.compile(  # a rank's prefix, a stamp, a level; a template has fewer digits
     r"\s{0,16}(?:\[[^\]]{1,60}\]:?\s{1,4})?(?:\d{1,4}-\d\d?-\d\d?[ T]\d\d?:\d\d?:\d\d?[.,\d]{0,10}Z?\s{1,4})?"
@@ -58,6 +58,15 @@ class Header:
         if self.delimiter is None:
             return row.split()
         return [cell.strip(" *") for cell in row.strip().strip("|").split(self.delimiter)]
+
+    def has_row(self, text: str) -> bool:
+        """Whether a text is a row: a number in each column, or nothing, and a whole one where the step is."""
+        cells = self.cells(text[_bare(text) :])
+        return (
+            len(cells) == len(self.roles)
+            and cells[self.roles.index("step")].isdecimal()
+            and all(_CELL.fullmatch(cell) for cell in cells)
+        )
 
 
 @lru_cache(maxsize=256)
@@ -102,24 +111,23 @@ class StepColumns:
 
     header: Header | None = None
     _courses: dict[str, _Course] = field(default_factory=dict)
+    _known: dict[bytes, bool] = field(default_factory=dict)  # lines, or their templates
 
     def begin(self, text: str) -> None:
         """Begin a table where a line names its columns."""
         if (header := header_of(text)) is not None:
-            self.header, self._courses = header, {}
+            self.header, self._courses, self._known = header, {}, {}
 
     def holds(self, line: bytes) -> bool:
-        """Whether a line is a row of the table."""
-        header = self.header
-        if header is None or len(line) > MAX_HEADER_CHARACTERS:
+        """Whether a line is a row of the table, or all lines are that differ from it in their digits."""
+        if self.header is None or len(line) > MAX_HEADER_CHARACTERS:
             return False
-        text = line.decode(errors="replace")
-        cells = header.cells(text[_bare(text) :])
-        return (
-            len(cells) == len(header.roles)
-            and cells[header.roles.index("step")].isdecimal()
-            and all(_CELL.fullmatch(cell) for cell in cells)
-        )
+        found = self._known.get(line)
+        if found is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            found = self._known[line] = self.header.has_row(line.decode(errors="replace"))
+        return found
 
     def step(self, line: Line) -> Step | None:
         """Return the step of a row; None where its process was further already."""
