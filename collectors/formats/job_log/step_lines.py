@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.formats.job_log import rl_steps
+from collectors.formats.job_log import rl_steps, vision_lines
 from collectors.formats.job_log.job_lines import Line, instant
 from collectors.formats.job_log.log_marks import is_evaluation
 
@@ -101,6 +101,7 @@ WORDS = (
     " it ",
     "atch ",
     "Train Epoch: ",
+    *vision_lines.WORDS,
 )
 
 
@@ -109,6 +110,7 @@ def may_report(text: str) -> bool:
     return (  # WORDS, unrolled
         "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
         or "Epoch [" in text or "Epoch(t" in text or "ETA: " in text or "s - loss: " in text or "Train Epoch: " in text
+        or "Epoch: [" in text or "Train: " in text
         or ("loss" in text and ("it " in text or "atch " in text))
     )  # fmt: skip
 
@@ -131,7 +133,7 @@ def _examples(text: str) -> Step | None:
 
 
 def _post_training(text: str) -> Step | None:
-    found = rl_steps.report(text)
+    found = rl_steps.report(text) or vision_lines.report(text)
     return None if found is None else step_from(*found)
 
 
