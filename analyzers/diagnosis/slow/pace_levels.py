@@ -13,7 +13,8 @@ from analyzers.diagnosis.slow.levels import rise, turn
 LEAST = float(np.log(WORTH))
 LEAST_BLOCKS = 4  # of a level
 TIMES_NOISE = 4.0
-AT_ONCE = 0.6  # of a change, which the blocks right before and after it must show
+AT_ONCE = 0.6  # of a change: at least this the blocks right before and after it show
+DRIFT = 0.25  # of a change: at most this a level may grow from its first half to its second
 
 
 def level_starts(logs: Floats, noise: float) -> list[int]:
@@ -68,7 +69,14 @@ def _turn(part: Floats) -> int:
 def _strength(part: Floats, at: int, noise: float) -> float:
     """Return how many times what is required a change is."""
     size, spread = rise(part, at)
-    before, after = part[max(at - 1 - LEAST_BLOCKS, 0) : at - 1], part[at + 1 : at + 1 + LEAST_BLOCKS]
-    edge = float(np.median(after) - np.median(before)) * np.sign(size)
+    if not size:
+        return 0.0
+    edge = part[max(at - 1 - LEAST_BLOCKS, 0) : at - 1], part[at + 1 : at + 1 + LEAST_BLOCKS]
+    drift = max(_grown(*np.array_split(level, 2), size) for level in np.split(part, [at]))
     least = max(LEAST, TIMES_NOISE * max(spread, noise))
-    return min(abs(size) / least, edge / (AT_ONCE * abs(size)) if size else 0.0)
+    return min(abs(size) / least, _grown(*edge, size) / AT_ONCE, DRIFT / max(drift, 1e-9))
+
+
+def _grown(before: Floats, after: Floats, size: float) -> float:
+    """Return which part of a change lies between two parts of a series."""
+    return float(np.median(after) - np.median(before)) / size

@@ -89,15 +89,15 @@ def _by_means(series: Series) -> tuple[str, int, float] | None:
     parts = found.since - 1, -1
     before, newest = (float(np.median(blocks[found.blocks[part]].mean(axis=1))) for part in parts)
     usual = [float(np.median(series.seconds[found.rows[part]])) for part in parts]
-    as_before = abs(np.log(usual[1] / usual[0])) < LEAST / 2
-    median = "as before" if as_before else f"{usual[1]:.3g} s ({usual[0]:.3g} s before)"
+    if abs(np.log(usual[1] / usual[0])) > LEAST / 2:
+        return None
     place = found.rows[found.since].start
     begin = max(place - size, 0)
     near = series.seconds[begin : place + size]
     first = begin + int(turn(np.minimum(near, np.sort(near)[-LEAST_BLOCKS])[None])[0])
     text = (
         f"on average a step takes {newest:.3g} s since {_where(series, first)}, {100 * (newest / before - 1):.0f} % longer than "
-        f"before ({before:.3g} s), while the median is {median}: some steps became longer"
+        f"before ({before:.3g} s), while the median is as before: some steps became longer"
     )
     return text, first, newest / before
 
