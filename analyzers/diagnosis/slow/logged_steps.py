@@ -77,10 +77,11 @@ def _series(records: list[Steps]) -> Series:
         known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
     rate = np.where(np.isfinite(tokens), tokens, tflops)
     since_row = np.diff(total[known], prepend=total[known][:1] - usual)
-    kept = (column[known] for column in (step, again, at, seconds, rate))
+    most = 3 * np.median(since_row) if len(since_row) else usual
     return Series(
-        records[0].source, *kept, np.minimum(since_row, 3 * np.median(since_row) if len(since_row) else usual), by_clock
-    )
+        records[0].source, step[known], again[known], at[known], seconds[known], rate[known], np.minimum(since_row, most),
+        by_clock,
+    )  # fmt: skip
 
 
 def _new_rows(rows: Floats, counts: list[int]) -> Ints:

@@ -72,11 +72,11 @@ def _strength(part: Floats, at: int, noise: float) -> float:
     if not size:
         return 0.0
     edge = part[max(at - 1 - LEAST_BLOCKS, 0) : at - 1], part[at + 1 : at + 1 + LEAST_BLOCKS]
-    drift = max(_grown(*np.array_split(level, 2), size) for level in np.split(part, [at]))
+    drift = max(_share(level[: len(level) // 2], level[len(level) // 2 :], size) for level in (part[:at], part[at:]))
     least = max(LEAST, TIMES_NOISE * max(spread, noise))
-    return min(abs(size) / least, _grown(*edge, size) / AT_ONCE, DRIFT / max(drift, 1e-9))
+    return min(abs(size) / least, _share(*edge, size) / AT_ONCE, DRIFT / max(drift, 1e-9))
 
 
-def _grown(before: Floats, after: Floats, size: float) -> float:
+def _share(before: Floats, after: Floats, size: float) -> float:
     """Return which part of a change lies between two parts of a series."""
     return float(np.median(after) - np.median(before)) / size
