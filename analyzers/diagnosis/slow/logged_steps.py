@@ -49,6 +49,7 @@ def series_of(records: Sequence[Steps]) -> Iterator[Series]:
         yield _series(own)
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def _series(records: list[Steps]) -> Series:
     columns = {name: np.concatenate([_column(record, name) for record in records]) for name in STEP_COLUMNS}
     new = _new_rows(np.stack(list(columns.values()), axis=1), [record.count for record in records])
@@ -73,8 +74,7 @@ def _series(records: list[Steps]) -> Series:
     clocked[places[1:]] = elapsed / np.diff(total[places])
     seconds = np.where(np.isfinite(seconds), seconds, clocked)
     since_begun = np.arange(len(step)) - np.maximum.accumulate(np.where(begins, np.arange(len(step)), 0))
-    with np.errstate(invalid="ignore"):
-        known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
+    known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
     rate = np.where(np.isfinite(tokens), tokens, tflops)
     since_row = np.diff(total[known], prepend=total[known][:1] - usual)
     most = 3 * np.median(since_row) if len(since_row) else usual
@@ -105,9 +105,8 @@ def _by_the_clock(again: Ints, at: Floats) -> tuple[Ints, Floats]:
 
 def _are_of_rows(seconds: Floats, stride: Floats, places: Ints, elapsed: Floats) -> bool | None:
     """Whether printed seconds are of all steps of a row, as the clock shows; None where it does not show it."""
-    printed = [
-        np.cumsum(np.append(0.0, values))[1:] for values in (np.nan_to_num(seconds), np.nan_to_num(seconds) * stride)
-    ]
+    filled = np.where(np.isfinite(seconds), seconds, 0.0)
+    printed = np.cumsum(filled), np.cumsum(filled * stride)
     unknown = np.diff(np.cumsum(~np.isfinite(seconds))[places])
     told = np.flatnonzero(np.isfinite(elapsed) & (unknown == 0))
     if not len(told):
