@@ -72,7 +72,8 @@ def _strength(part: Floats, at: int, noise: float) -> float:
     if not size:
         return 0.0
     edge = part[max(at - 1 - LEAST_BLOCKS, 0) : at - 1], part[at + 1 : at + 1 + LEAST_BLOCKS]
-    drift = max(_share(level[: len(level) // 2], level[len(level) // 2 :], size) for level in (part[:at], part[at:]))
+    whole = part[1 : at - 1], part[at + 1 : -1]  # a block at an edge may have rows of both levels
+    drift = max(_share(level[: len(level) // 2], level[len(level) // 2 :], size) for level in whole)
     least = max(LEAST, TIMES_NOISE * max(spread, noise))
     return min(abs(size) / least, _share(*edge, size) / AT_ONCE, DRIFT / max(drift, 1e-9))
 

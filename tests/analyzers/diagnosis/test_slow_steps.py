@@ -185,6 +185,13 @@ def test_a_slowdown_lasts_and_is_new(name: str) -> None:
     )
 
 
+def test_a_level_between_two_may_be_short() -> None:
+    """Its first and last blocks have steps of its neighbours."""
+    seconds = drawn(1000, lambda row: 2.0 if row < 500 else 2.5 if row < 550 else 3.4, 0.001)
+    wanted = "a step takes 2.5 s since step 500, 3.4 s since step 550; 2 s before"
+    assert said(reported(range(1000), seconds)) == wanted
+
+
 @pytest.mark.parametrize("stamped", [True, False])
 def test_seconds_since_the_last_line_are_of_several_steps(stamped: bool) -> None:
     """From one line on each is of twice as many steps; where steps take longer too, stamps show by how much."""
