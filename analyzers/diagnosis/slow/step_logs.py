@@ -1,32 +1,32 @@
 """Steps of a log alone: since which step they take longer, and by how much. They name no rank: ranks train in step.
 
 A running job's pace is judged as it goes (``analyzers/incidents``); this is for a log that is read afterwards. Medians of
-blocks of steps are compared, so that a checkpoint every so often changes nothing. What grows little by little, as lengths of
-sequences do, is no slowdown: it must begin at a moment, last to the end of the log, and less work must be done a second.
+blocks of steps are compared, so that a checkpoint every so often changes nothing, and where they show nothing means of larger
+blocks. What grows little by little, as lengths of sequences do, is no slowdown, and neither is a phase that comes again: it
+must begin at a moment, last to the end of the log, and less work must be done a second.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import WORTH, finding
-from analyzers.diagnosis.slow.grouping import Floats, Ints
-from analyzers.diagnosis.slow.levels import rise, turn
+from analyzers.diagnosis.slow.grouping import Floats
+from analyzers.diagnosis.slow.levels import turn
+from analyzers.diagnosis.slow.logged_steps import Series, series_of
+from analyzers.diagnosis.slow.pace_levels import LEAST, LEAST_BLOCKS, level_starts, slower_since
 from analyzers.model.finding import Evidence, Finding
-from collectors.records import COUNTED, STEP_COLUMNS, Steps
+from analyzers.model.medians import DEVIATION_BY_MEDIAN
+from collectors.records import Steps
 
-WARM_UP_STEPS = 5  # compiling, filling caches
 FEWEST_STEPS = 40
 MOST_BLOCKS, FEWEST_IN_BLOCK = 100, 5
-LEAST_BLOCKS = 4  # before and after a change
+MOST_OF_MEANS, FEWEST_OF_MEAN = 24, 25  # larger blocks, of which each has several of the steps that became longer
 LEAST_SECONDS = 120.0  # that it lasts
-TIMES_NOISE = 4.0
-AT_ONCE = 0.6  # of the rise, which the blocks right before and after it must show
-_BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 MISSING = (
     "who is not decided: where ranks train in step, all their steps become longer alike. What changed at that step (the code, "
     "the lengths of sequences, the storage, the network) would show it, and so would a trace of torch.profiler of each rank "
@@ -35,120 +35,118 @@ MISSING = (
 
 
 @dataclass(frozen=True)
-class _Series:
-    """One reporter's steps: numbers, seconds of each, work a second where it is reported."""
+class _Change:
+    """Levels of a series. ``rows``, ``blocks``: of each; ``since``: the first slower one; ``costs``: how many times as long."""
 
-    source: str
-    step: Ints
-    at: Floats
-    seconds: Floats
-    rate: Floats
+    rows: tuple[slice, ...]
+    blocks: tuple[slice, ...]
+    since: int
+    costs: float
 
 
 def slower_steps(records: Sequence[Steps]) -> Iterator[Finding]:
     """Yield that steps take longer since one of them; nothing where they do not, or where too few show it."""
-    series = [_series(source, own) for source, own in _by_reporter(records).items()]
-    longest = max(series, key=lambda one: (len(one.step), one.source), default=None)
+    longest = max(series_of(records), key=lambda one: (len(one.step), one.source), default=None)
     if longest is None or len(longest.step) < FEWEST_STEPS:
         return
-    found = _change(longest)
+    found = _by_medians(longest) or _by_means(longest)
     if found is None:
         return
-    place, before, after = found
-    text = (
-        f"a step takes {after:.3g} s since step {int(longest.step[place]):,}, {100 * (after / before - 1):.0f} % longer than "
-        f"before ({before:.3g} s)"
-    )
+    text, place, costs = found
     at = float(longest.at[place])
     shown = Evidence(text=text, source=longest.source, at=at if np.isfinite(at) else None)
-    yield finding(
-        "slower", "slow", "unknown", evidence=(shown,), onset=shown.at, missing=(MISSING,), costs=after / before
-    )
+    yield finding("slower", "slow", "unknown", evidence=(shown,), onset=shown.at, missing=(MISSING,), costs=costs)
 
 
-def _by_reporter(records: Sequence[Steps]) -> dict[str, list[Steps]]:
-    """Return the records of each rank of each source. Counted lines are no steps; those of roles wait for one another."""
-    found: dict[str, list[Steps]] = {}
-    for record in records:
-        if not record.told_by.endswith(COUNTED) and not record.role:
-            found.setdefault(f"{_BATCH.sub('', record.source)} {record.rank}", []).append(record)
-    return found
-
-
-def _series(_name: str, records: list[Steps]) -> _Series:
-    columns = {name: np.concatenate([_column(record, name) for record in records]) for name in STEP_COLUMNS}
-    step, first = np.unique(columns["step"].astype(np.int64), return_index=True)
-    at, seconds = columns["at"][first], columns["seconds"][first]
-    rate = np.where(np.isfinite(columns["tokens_per_second"]), columns["tokens_per_second"], columns["tflops"])[first]
-    seconds = np.where(np.isfinite(seconds), seconds, _between(step, at))
-    with np.errstate(invalid="ignore"):
-        known = np.isfinite(seconds) & (seconds > 0) & (step >= 0)
-    known[:WARM_UP_STEPS] = False
-    return _Series(records[0].source, step[known], at[known], seconds[known], rate[known])
-
-
-def _between(step: Ints, at: Floats) -> Floats:
-    """Return the seconds a step since the row before, by the clock; of rows that were read at once the last has them."""
-    found = np.full(len(at), np.nan)
-    timed = np.flatnonzero(np.isfinite(at))
-    timed = timed[np.diff(at[timed], append=np.inf) > 0]
-    found[timed[1:]] = np.diff(at[timed]) / np.diff(step[timed])
-    return found
-
-
-def _column(record: Steps, name: str) -> Floats:
-    code, data = STEP_COLUMNS[name], record.columns.get(name, b"")
-    whole = len(data) == record.count * np.dtype(code).itemsize
-    return (
-        np.frombuffer(data, code).astype(np.float64)
-        if whole
-        else np.full(record.count, -1.0 if code == "<i8" else np.nan)
-    )
-
-
-def _change(series: _Series) -> tuple[int, float, float] | None:
-    """Return the place of the first longer step, and the usual seconds before and since; None where there is no change."""
+def _by_medians(series: Series) -> tuple[str, int, float] | None:
+    """Return what is said of longer steps, the place of the first, and how many times as long they are; None: they are not."""
     size = max(FEWEST_IN_BLOCK, -(-len(series.seconds) // MOST_BLOCKS))
-    count = len(series.seconds) // size
-    if count < 2 * LEAST_BLOCKS:
+    logs = np.log(np.median(_blocks(series.seconds, size), axis=1))
+    noise = DEVIATION_BY_MEDIAN * float(np.median(np.abs(np.diff(logs)))) / 2**0.5
+    found = _change(series, logs, size, noise)
+    if found is None:
         return None
-    blocks = np.median(series.seconds[: count * size].reshape(count, size), axis=1)
-    logs = np.log(blocks)
-    at = int(turn(logs[None])[0])
-    if min(at, count - at) < LEAST_BLOCKS or _lasts(series, at * size) < LEAST_SECONDS:
+    level = [float(np.exp(np.median(logs[part]))) for part in found.blocks]
+    before, since, newest = level[found.since - 1], level[found.since], level[-1]
+    first = _first_beyond(series.seconds, found.rows[found.since].start, size, before, since)
+    where = _where(series, first)
+    if found.since == len(level) - 1:
+        longer = f"{100 * (newest / before - 1):.0f} % longer than before ({before:.3g} s)"
+        return f"a step takes {newest:.3g} s since {where}, {longer}", first, found.costs
+    last = _where(series, _first_beyond(series.seconds, found.rows[-1].start, size, level[-2], newest))
+    text = f"a step takes {since:.3g} s since {where}, {newest:.3g} s since {last}; {before:.3g} s before"
+    return text, first, found.costs
+
+
+def _by_means(series: Series) -> tuple[str, int, float] | None:
+    """Return the same where only some of the steps became longer. The longest of a block does not count: it may be a pause."""
+    size = max(FEWEST_OF_MEAN, -(-len(series.seconds) // MOST_OF_MEANS))
+    blocks = _blocks(series.seconds, size)
+    logs = np.log((blocks.sum(axis=1) - blocks.max(axis=1)) / (size - 1))
+    found = _change(series, logs, size, float(np.std(np.diff(logs))) / 2**0.5 if len(logs) > 1 else 0.0)
+    if found is None:
         return None
-    step_up, noise = rise(logs, at)
-    edge = float(
-        np.median(logs[at + 1 : at + 1 + LEAST_BLOCKS]) - np.median(logs[max(at - 1 - LEAST_BLOCKS, 0) : at - 1])
+    parts = found.since - 1, -1
+    before, newest = (float(np.median(blocks[found.blocks[part]].mean(axis=1))) for part in parts)
+    usual = [float(np.median(series.seconds[found.rows[part]])) for part in parts]
+    if abs(np.log(usual[1] / usual[0])) > LEAST / 2:
+        return None
+    place = found.rows[found.since].start
+    begin = max(place - size, 0)
+    near = series.seconds[begin : place + size]
+    first = begin + int(turn(np.minimum(near, np.sort(near)[-LEAST_BLOCKS])[None])[0])
+    text = (
+        f"on average a step takes {newest:.3g} s since {_where(series, first)}, {100 * (newest / before - 1):.0f} % longer than "
+        f"before ({before:.3g} s), while the median is as before: some steps became longer"
     )
-    newest = float(np.median(logs[-LEAST_BLOCKS:]) - np.median(logs[:at]))
-    least = np.log(WORTH)
-    if step_up <= max(least, TIMES_NOISE * noise) or edge < AT_ONCE * step_up or newest < least:
+    return text, first, newest / before
+
+
+def _blocks(seconds: Floats, size: int) -> Floats:
+    count = len(seconds) // size
+    return seconds[: count * size].reshape(count, size)
+
+
+def _change(series: Series, logs: Floats, size: int, noise: float) -> _Change | None:
+    """Return the levels of blocks of so many rows, and since which the series is slower; None where it is not."""
+    starts = [*level_starts(logs, noise), len(logs)]
+    blocks = tuple(slice(*pair) for pair in pairwise(starts))
+    rows = tuple(slice(part.start * size, part.stop * size) for part in blocks)
+    median = [float(np.median(logs[part])) for part in blocks]
+    grown = [
+        0.0,
+        *(_grown(series, *of, size=b - a) for of, (a, b) in zip(pairwise(rows), pairwise(median), strict=True)),
+    ]
+    level = np.cumsum(grown)
+    since = slower_since(level.tolist())
+    if since is None or float((series.seconds * series.stride)[rows[since].start :].sum()) < LEAST_SECONDS:
         return None
-    if _as_much_work(series.rate[: at * size], series.rate[at * size :]):
-        return None
-    before, after = float(np.exp(np.median(logs[:at]))), float(np.exp(np.median(logs[at:])))
-    first = _first_long(series.seconds, at * size, size, (before * after) ** 0.5)
-    return first, before, after
+    return _Change(rows, blocks, since, float(np.exp(level[-1] - level[since - 1])))
 
 
-def _lasts(series: _Series, place: int) -> float:
-    """Return for how many seconds the steps from a row on went on: a row may be of several steps."""
-    steps = np.diff(series.step, prepend=series.step[:1])
-    return float((series.seconds * np.minimum(steps, 3 * np.median(steps)))[place:].sum())
+def _grown(series: Series, before: slice, after: slice, *, size: float) -> float:
+    """Return by how much steps became longer; 0 where longer ones do as much a second, or are more steps of one row."""
+    rates = [part[np.isfinite(part) & (part > 0)] for part in (series.rate[before], series.rate[after])]
+    if min(map(len, rates)) >= FEWEST_IN_BLOCK:
+        faster = float(np.log(np.median(rates[1]) / np.median(rates[0]))) * np.sign(size)
+        if faster > -np.log(1 + (WORTH - 1) / 2):
+            return 0.0
+    rows = 0.0 if series.by_clock else float(np.log(np.median(series.stride[after]) / np.median(series.stride[before])))
+    return 0.0 if abs(size) >= LEAST > (size - rows) * np.sign(size) else size
 
 
-def _first_long(seconds: Floats, place: int, size: int, bound: float) -> int:
-    """Return where the longer steps begin, about a place: the end of the last run of two that are as before."""
+def _where(series: Series, place: int) -> str:
+    """Return ``step 40``, and which count of the log's has it."""
+    again = int(series.again[place])
+    times = {1: "once", 2: "twice"}.get(again, f"{again:,} times")
+    return f"step {int(series.step[place]):,}" + (f" after its numbers began anew {times}" if again else "")
+
+
+def _first_beyond(seconds: Floats, place: int, size: int, before: float, after: float) -> int:
+    """Return where a level begins, about a place: the end of the last run of two rows that are as before."""
+    bound = (before * after) ** 0.5
+    still = seconds < bound if after > before else seconds > bound
     for index in range(min(place + size, len(seconds) - 1), max(place - size, 0), -1):
-        if seconds[index] < bound and seconds[index - 1] < bound:
+        if still[index] and still[index - 1]:
             return index + 1
     return place
-
-
-def _as_much_work(before: Floats, after: Floats) -> bool:
-    """Whether as much is done in a second as before: longer steps do more then, as with a larger batch."""
-    known = [part[np.isfinite(part) & (part > 0)] for part in (before, after)]
-    if min(len(part) for part in known) < FEWEST_IN_BLOCK:
-        return False
-    return bool(np.median(known[1]) > np.median(known[0]) / (1 + (WORTH - 1) / 2))

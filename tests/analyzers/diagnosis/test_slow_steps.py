@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +92,152 @@ def test_a_log_that_an_agent_read_every_few_seconds_is_one_log() -> None:
 
     assert "since step 28" in found.evidence[0].text
     assert found.costs == pytest.approx(1.4, abs=0.02)
+
+
+def reported(
+    steps: Sequence[int], seconds: Sequence[float], *, stamped: bool = True, source: str = "train.log", **more: Any
+) -> Steps:
+    """Return the record of a log; its lines are a row each, in this order."""
+    count = len(steps)
+    columns: dict[str, Any] = {
+        name: np.full(count, np.nan if kind == "<f8" else 0) for name, kind in STEP_COLUMNS.items()
+    }
+    columns |= {
+        "step": steps,
+        "seconds": seconds,
+        "at": 1.79e9 + np.cumsum(seconds) if stamped else columns["at"],
+    } | more
+    bytes_of = {name: np.array(values, STEP_COLUMNS[name]).tobytes() for name, values in columns.items()}
+    return Steps(source=source, count=count, columns=bytes_of, told_by="plain")
+
+
+def said(*records: Steps) -> str:
+    """Return what is said of these logs, empty where they show no slowdown."""
+    return "".join(found.evidence[0].text for found in slower_steps(records))
+
+
+def drawn(count: int, level: Callable[[int], float], sigma: float = 0.01, seed: int = 3) -> list[float]:
+    """Return the seconds of so many steps, with noise."""
+    draws = random.Random(seed)
+    return [level(step) * draws.lognormvariate(0.0, sigma) for step in range(count)]
+
+
+def test_steps_that_are_numbered_anew_each_epoch_are_all_compared() -> None:
+    """Only the first epoch was fast; the sentence gives the count."""
+    seconds = drawn(400, lambda row: 2.8 if row >= 240 else 2.0)
+
+    text = said(reported([row % 100 for row in range(400)], seconds))
+
+    assert text.startswith("a step takes 2.8 s since step 40 after its numbers began anew twice, 40 % longer")
+    assert not said(reported([row % 100 for row in range(400)], drawn(400, lambda _: 2.0)))
+
+
+def test_a_job_that_was_as_fast_again_after_a_restart_is_not_slow() -> None:
+    """Its numbers go back to the checkpoint's; slower since then, it is slow."""
+    steps = [*range(400), *range(200, 600)]
+    assert not said(reported(steps, drawn(800, lambda row: 2.8 if 200 <= row < 400 else 2.0)))
+    assert "since step 205 after its numbers began anew once" in said(
+        reported(steps, drawn(800, lambda row: 2.8 if row >= 400 else 2.0))
+    )
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_rows_that_are_sent_twice_count_once(stamped: bool) -> None:
+    """Each batch of a bundle begins with what the one before it ended with."""
+    seconds = drawn(400, lambda row: 2.8 if row >= 240 else 2.0)
+    at = 1.79e9 + np.cumsum(seconds)
+    batches = [range(max(first - 30, 0), first + 50) for first in range(0, 400, 50)]
+
+    text = said(*(
+        reported(rows, [seconds[row] for row in rows], stamped=stamped, source=f"night.fhz#{number}:/train.log", **(
+            {"at": at[list(rows)]} if stamped else {}
+        ))
+        for number, rows in enumerate(batches)
+    ))  # fmt: skip
+
+    assert text.startswith("a step takes 2.8 s since step 240, 40 % longer")
+
+
+def test_processes_of_one_log_without_ranks_are_apart() -> None:
+    """Their rows do not stand for counts of one process."""
+    seconds = drawn(400, lambda row: 2.8 if row >= 240 else 2.0)
+    assert said(*[reported(range(400), seconds)] * 3).startswith("a step takes 2.8 s since step 240, 40 % longer")
+
+
+PHASES: dict[str, tuple[list[float], str]] = {
+    "in turns": ([2, 3.2, 2, 3.2, 2, 3.2], ""),
+    "once before": ([2, 3.2, 2, 3.2], "a step takes 3.2 s since step 300, 60 % longer than before (2 s)"),
+    "as at the beginning": ([2, 1.4, 2], ""),
+    "two slowdowns": ([2, 2.4, 3], "a step takes 2.4 s since step 100, 3 s since step 200; 2 s before"),
+    "less than it was": ([2, 2.8, 2.4], "a step takes 2.8 s since step 100, 2.4 s since step 200; 2 s before"),
+    "over but for a trace": ([2, 2.8, 2.05], ""),
+    "faster, then slower than ever": ([2, 1.6, 3], "a step takes 3 s since step 200, 88 % longer than before (1.6 s)"),
+}
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_a_slowdown_lasts_and_is_new(name: str) -> None:
+    """Levels of 100 steps each."""
+    levels, wanted = PHASES[name]
+    assert (
+        said(reported(range(100 * len(levels)), drawn(100 * len(levels), lambda row: levels[row // 100], 0.001)))
+        == wanted
+    )
+
+
+def test_a_level_between_two_may_be_short() -> None:
+    """Its first and last blocks have steps of its neighbours."""
+    seconds = drawn(1000, lambda row: 2.0 if row < 500 else 2.5 if row < 550 else 3.4, 0.001)
+    wanted = "a step takes 2.5 s since step 500, 3.4 s since step 550; 2 s before"
+    assert said(reported(range(1000), seconds)) == wanted
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_seconds_since_the_last_line_are_of_several_steps(stamped: bool) -> None:
+    """From one line on each is of twice as many steps; where steps take longer too, stamps show by how much."""
+    steps = [*range(10, 2010, 10), *range(2020, 6020, 20)]
+    assert not said(reported(steps, drawn(400, lambda row: 5.0 if row < 200 else 10.0), stamped=stamped))
+    slower = said(reported(steps, drawn(400, lambda row: 5.0 if row < 200 else 15.0), stamped=stamped))
+    assert slower.startswith(
+        "a step takes 0.75 s since step 2,020, 50 % longer" if stamped else "a step takes 15 s since"
+    )
+
+
+def test_a_larger_batch_before_a_slowdown_explains_its_own_part() -> None:
+    """As much is done a second after the first change, and less after the second."""
+    seconds = drawn(600, lambda row: 2.0 if row < 200 else 4.0 if row < 400 else 5.0)
+    rate = [1000.0 if row < 400 else 800.0 for row in range(600)]
+    wanted = "a step takes 5 s since step 400, 25 % longer than before (4 s)"
+    assert said(reported(range(600), seconds, tokens_per_second=rate)) == wanted
+
+
+@pytest.mark.parametrize(("every", "more"), [(10, 10.0), (3, 4.0)])
+def test_some_steps_that_became_longer_are_slow_on_average(every: int, more: float) -> None:
+    """Their median is as before."""
+    seconds = drawn(1000, lambda row: 2.0 + (more if row >= 500 and row % every == 0 else 0.0))
+    text = said(reported(range(1000), seconds))
+    assert text.startswith("on average a step takes ")
+    assert "while the median is as before: some steps became longer" in text
+    assert abs(int(text.split("since step ")[1].split(",")[0]) - 500) <= every
+
+
+SOUND: dict[str, Callable[[int, random.Random], float]] = {
+    "checkpoints": lambda row, _: 30.0 * (row % 250 == 249),
+    "evaluations": lambda row, _: 20.0 * (row % 100 == 99) + 90.0 * (row % 500 == 499),
+    "a late pause every 500": lambda row, _: 600.0 * (row % 500 == 0 and row > 900),
+    "stalls": lambda _, draws: 5.0 * (draws.random() < 0.1),
+    "growth from the middle on": lambda row, _: 4.0 * max(row / 2000 - 0.5, 0),
+    "epochs": lambda row, _: 15.0 * (row % 200 == 0) + 60.0 * (row % 200 == 199),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_job_with_much_noise_is_not_slow(name: str) -> None:
+    """2,000 steps."""
+    for seed in range(3):
+        draws = random.Random(seed)
+        seconds = [2.0 * draws.lognormvariate(0.0, 0.1) + SOUND[name](row, draws) for row in range(2000)]
+        assert not said(reported([row % 200 if name == "epochs" else row for row in range(2000)], seconds))
 
 
 def test_few_steps_show_no_change(tmp_path: Path) -> None:
