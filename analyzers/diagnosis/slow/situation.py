@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzers.diagnosis.slow import costs, levels, outliers, pipeline
 from analyzers.diagnosis.slow.costs import SlowCosts
-from analyzers.diagnosis.slow.grouping import Floats, Mask
+from analyzers.diagnosis.slow.grouping import Floats, Mask, row_median
 from analyzers.diagnosis.slow.levels import Levels
 from analyzers.diagnosis.slow.op_table import BATCH, COMPUTE, OpTable
 from analyzers.diagnosis.slow.outliers import Outliers
@@ -136,7 +136,7 @@ def _compared(compute: OpTable, apart: Outliers) -> Mask | None:
     rows = np.bincount(compute.place, minlength=count * steps).reshape(count, steps).astype(np.float64)
     if rows.min() == rows.max():
         return None
-    part = rows / levels.median_of_known(np.where(rows > 0, rows, np.nan), axis=1)[:, None]
+    part = rows / row_median(rows, rows > 0)[:, None]
     known = np.isfinite(part).all(axis=1)
     least = WHOLE * np.median(part[known], axis=0)
     for which in (known, known & np.isin(np.arange(count), apart.slow)):
