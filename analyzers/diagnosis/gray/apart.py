@@ -66,9 +66,10 @@ def sort_out(found: Sequence[Sign], measured: Callable[[str], Sequence[Subject]]
 
 
 def _sort_kind(group: list[Sign], measured: Sequence[Subject], apart: Apart, *, lone: bool) -> None:
-    decided = [sign for sign in group if sign.decided]
+    decided = [sign for sign in group if sign.decided and not sign.over]
     single = "what was read once may be an accident: more readings, some minutes apart, would decide"
-    apart.undecided += [(sign, single) for sign in group if not sign.decided]
+    over = "it is over: readings under load of the next hours would show whether it comes back"
+    apart.undecided += [(sign, over if sign.over else single) for sign in group if sign.over or not sign.decided]
     if not group[0].subject.read.model or len(measured) <= FEWEST_PEERS:
         _without_peers(decided, apart, lone=lone)
         return

@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 
-from analyzers.diagnosis.gray.under_load import FEWEST, Subject
+from analyzers.diagnosis.gray.names import CLOCK, GENERATION, LOWERED, WIDTH
+from analyzers.diagnosis.gray.readings import Floats
+from analyzers.diagnosis.gray.under_load import DATED, FEWEST, Subject, loaded_in, masks_of
 from analyzers.model.medians import spread
 
 FEWEST_PEERS = 3
@@ -22,7 +25,9 @@ LOWER_CLOCK = 0.1  # GPUs of one model differ by less under one load
 SPREADS = 4.0  # and by less than so many times their own spread
 LOWER_LIMIT = 0.05
 AT_LIMIT = 0.9
-LINKS = (("width", "lanes"), ("generation", ""))
+LINKS = (("width", "lanes", WIDTH), ("generation", "", GENERATION))
+FEWEST_SOUND = 2  # of the newest readings without a sign: it is over
+TIMES_GAP = 3  # and so many times as many as between two of it: what comes and goes is not
 SURE, LIKELY, DOUBTFUL = 0.75, 0.65, 0.55
 
 
@@ -41,20 +46,37 @@ class Sign:
     at: float | None = None
     alone: bool = False
     decided: bool = True  # False: one reading, which may be an accident
+    over: bool = False  # the newest readings no longer show it
     of_node: bool = True  # a whole node may have it
 
 
 def signs(gpu: Subject, peers: Sequence[Subject]) -> Iterator[Sign]:
     """Yield the signs of one GPU. ``peers``: others of its model under load, on its node where there are enough."""
-    slower = _below_peers(gpu, peers)
+    slower, recovered = _below_peers(gpu, peers)
     if _is_throttled(gpu):
-        yield _throttled(gpu, slower)
+        yield _throttled(gpu, "" if recovered else slower)
     elif slower and (why := _why_slower(gpu, peers)) is not None:
         found = gpu.now.readings >= FEWEST
         if found or why:
             fault_class = "gray_setting" if why else "gray_clocks"
-            yield Sign("clocks", fault_class, gpu, DOUBTFUL, slower + why, gpu.now.at, of_node=False)
+            text = slower + why + recovered
+            yield Sign("clocks", fault_class, gpu, DOUBTFUL, text, gpu.now.at, of_node=False, over=bool(recovered))
     yield from _links(gpu, peers)
+
+
+def _ended(gpu: Subject, shows: Floats) -> str:
+    """Return since when readings under load no longer show a sign; empty where the newest do, or it comes and goes.
+
+    ``shows``: above 0 in each reading of the GPU that shows it, NaN where that is not known.
+    """
+    rows = np.flatnonzero(loaded_in(gpu.read) & np.isfinite(shows))
+    showing = np.flatnonzero(shows[rows] > 0)
+    sound = len(rows) - 1 - int(showing[-1]) if len(showing) else 0
+    if sound < max(FEWEST_SOUND, TIMES_GAP * (int(np.max(np.diff(showing), initial=1)) - 1)):
+        return ""
+    at = float(gpu.read.ticks[rows[-sound]])
+    since = f" since {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC" if at > DATED else ""
+    return f"; no longer{since}, in its newest {sound} readings under load"
 
 
 def _is_throttled(gpu: Subject) -> bool:
@@ -65,10 +87,15 @@ def _is_throttled(gpu: Subject) -> bool:
 
 def _throttled(gpu: Subject, slower: str) -> Sign:
     now, past = gpu.now, gpu.past
+    masks = masks_of(gpu.read)
+    shows = np.where(np.isfinite(masks), np.nan_to_num(masks).astype(np.int64) & LOWERED, np.nan)
+    ended = "" if slower else _ended(gpu, shows)
     share = "in its one reading" if now.readings == 1 else f"in {now.lowered:.0%} of its newest {now.readings} readings"
     heat = f", at {now.temperature:.0f} °C" if math.isfinite(now.temperature) else ""
-    text = f"its clocks are lowered {now.reason or 'by its hardware'}{heat}, {share} under load"
-    text += f"; {slower}" if slower else ""
+    text = (
+        f"its clocks {'were' if ended else 'are'} lowered {now.reason or 'by its hardware'}{heat}, {share} under load"
+    )
+    text += f"; {slower}" if slower else ended
     many = now.readings >= FEWEST
     changed = past.readings >= FEWEST and past.lowered <= RARELY and now.lowered >= MOSTLY and many
     strength = SURE if many else LIKELY
@@ -81,6 +108,7 @@ def _throttled(gpu: Subject, slower: str) -> Sign:
         now.lowered_at,
         alone=changed,
         decided=many or (bool(slower) and _all_there_is(gpu)),
+        over=bool(ended),
     )
 
 
@@ -89,16 +117,22 @@ def _all_there_is(gpu: Subject) -> bool:
     return gpu.now.readings == len(gpu.read.ticks)
 
 
-def _below_peers(gpu: Subject, peers: Sequence[Subject]) -> str:
-    """Return how far a clock is below that of peers with as much load; empty where it is not, or too few are known."""
+def _below_peers(gpu: Subject, peers: Sequence[Subject]) -> tuple[str, str]:
+    """Return how far a clock is below that of peers with as much load, and since when it is not; both may be empty.
+
+    It is empty where the clock is not below, or too few peers are known.
+    """
     clocks = np.array([one.now.clock for one in peers if abs(one.now.load - gpu.now.load) <= SAME_LOAD_PERCENT])
     clocks = clocks[np.isfinite(clocks)]
     if len(clocks) < FEWEST_PEERS or not math.isfinite(gpu.now.clock_held):
-        return ""
+        return "", ""
     usual = float(np.median(clocks))
-    if gpu.now.clock_held >= usual - max(LOWER_CLOCK * usual, SPREADS * spread(clocks)):
-        return ""
-    return f"its clock is {gpu.now.clock:.0f} MHz, and {usual:.0f} MHz on its {len(clocks)} peers under the same load"
+    least = usual - max(LOWER_CLOCK * usual, SPREADS * spread(clocks))
+    if gpu.now.clock_held >= least:
+        return "", ""
+    ended = _ended(gpu, least - gpu.read.column(CLOCK))
+    clock = f"its clock {'was' if ended else 'is'} {gpu.now.clock:.0f} MHz"
+    return f"{clock}, and {usual:.0f} MHz on its {len(clocks)} peers under the same load", ended
 
 
 def _why_slower(gpu: Subject, peers: Sequence[Subject]) -> str | None:
@@ -114,7 +148,7 @@ def _why_slower(gpu: Subject, peers: Sequence[Subject]) -> str | None:
 
 
 def _links(gpu: Subject, peers: Sequence[Subject]) -> Iterator[Sign]:
-    for number, (what, unit) in enumerate(LINKS):
+    for number, (what, unit, name) in enumerate(LINKS):
         now, past, most = gpu.now.link[number], gpu.past.link[number], gpu.most[number]
         others = [one.now.link[number] for one in peers if math.isfinite(one.now.link[number])]
         expected = max((value for value in (most, past) if math.isfinite(value)), default=math.nan)
@@ -123,10 +157,11 @@ def _links(gpu: Subject, peers: Sequence[Subject]) -> Iterator[Sign]:
         if not now < expected:
             continue
         short, full = (f"{value:.0f} {unit}".strip() for value in (now, expected))
-        text = f"its PCIe link runs at {what} {short} under load, and can run at {full}"
+        ended = _ended(gpu, expected - gpu.read.column(name))
+        text = f"its PCIe link {'ran' if ended else 'runs'} at {what} {short} under load, and can run at {full}"
         many = gpu.now.readings >= FEWEST
         fell = past > now and gpu.past.readings >= FEWEST and many
-        text += f"; before it ran at {past:.0f}" if fell else ""
+        text += (f"; before it ran at {past:.0f}" if fell else "") + ended
         strength = (SURE if many else LIKELY) if what == "width" else (LIKELY if many else DOUBTFUL)
         decided = many or what == "width" or _all_there_is(gpu)
-        yield Sign("pcie", "gray_pcie", gpu, strength, text, gpu.now.at, alone=fell, decided=decided)
+        yield Sign("pcie", "gray_pcie", gpu, strength, text, gpu.now.at, alone=fell, decided=decided, over=bool(ended))

@@ -28,6 +28,7 @@ from analyzers.diagnosis.gray.names import (
 from analyzers.diagnosis.gray.readings import DeviceReadings, Floats
 
 NOW_SECONDS = 600.0
+DATED = 1e6  # earlier instants are numbers of files without a time
 FEWEST = 3  # readings of which a single one is an accident
 LOADED_PERCENT = 50.0  # an idle GPU lowers its clocks and its link by itself
 Mask = NDArray[np.bool_]
@@ -70,7 +71,7 @@ class Subject:
 
 def measured(read: DeviceReadings) -> Subject:
     """Return a GPU with its levels."""
-    loaded = _loaded(read)
+    loaded = loaded_in(read)
     places = np.flatnonzero(loaded)
     newest = loaded & (read.ticks > (read.ticks[-1] if len(read.ticks) else 0.0) - NOW_SECONDS)
     if newest.sum() < FEWEST:
@@ -80,12 +81,14 @@ def measured(read: DeviceReadings) -> Subject:
     return Subject(read, _level(read, newest), _level(read, loaded & ~newest), most)
 
 
-def _loaded(read: DeviceReadings) -> Mask:
-    idle = np.nan_to_num(_masks(read)).astype(np.int64) & IDLE > 0
+def loaded_in(read: DeviceReadings) -> Mask:
+    """Mark the readings under load."""
+    idle = np.nan_to_num(masks_of(read)).astype(np.int64) & IDLE > 0
     return (np.nan_to_num(read.column(UTIL), nan=-1.0) >= LOADED_PERCENT) & ~idle
 
 
-def _masks(read: DeviceReadings) -> Floats:
+def masks_of(read: DeviceReadings) -> Floats:
+    """Return the reasons of lowered clocks at each reading, NaN where there are none."""
     mask = read.column(MASK)
     return np.where((mask >= 0) & (mask < MASK_BITS_END), mask, np.nan)
 
@@ -101,7 +104,7 @@ def _most(read: DeviceReadings, name: str) -> float:
 def _level(read: DeviceReadings, rows: Mask) -> Level:
     if not rows.any():
         return Level()
-    masks, at = _masks(read)[rows], read.ticks[rows]
+    masks, at = masks_of(read)[rows], read.ticks[rows]
     known = np.isfinite(masks)
     bits = masks[known].astype(np.int64)
     lowered = bits & LOWERED > 0
@@ -125,7 +128,7 @@ def _level(read: DeviceReadings, rows: Mask) -> Level:
 
 def _instant(at: NDArray[np.float64], *, first: bool) -> float | None:
     """Return the first or last instant; the number of a file without a time is none."""
-    dated = at[at > 1e6]
+    dated = at[at > DATED]
     return (float(dated[0]) if first else float(dated[-1])) if len(dated) else None
 
 

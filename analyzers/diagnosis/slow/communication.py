@@ -34,6 +34,7 @@ WHAT_HOLDS_IT = (
     "what holds it up, its computation, its host or its data: a trace of torch.profiler of each rank (docs/formats.md) "
     "would show it, and whether its part of the model is larger than the others'"
 )
+ENOUGH_RECENT = 20  # late operations at the end: fewer make it doubtful
 RECORDS_OF_ALL = "records of every rank: one without them may be the one that the others wait for"
 STAGES = (
     "whether stages are split evenly: ranks of each stage keep pace with one another, and how long a stage computes, no timing "
@@ -122,16 +123,25 @@ def _undecided(found: Arrivals, late: Sequence[LateMember], why: str) -> Finding
 def _suspect(found: Arrivals, late: LateMember) -> Suspect:
     process = found.processes[late.process]
     shown = _shown(found, late, _sentence(found, late))
-    strength = LIKELY if late.p >= 0.8 else DOUBTFUL
+    few = late.recent and len(found.communicators[late.communicator].bytes) - late.begin < ENOUGH_RECENT
+    strength = LIKELY if late.p >= 0.8 and not few else DOUBTFUL
     return suspect_process(process, strength, shown)
 
 
 def _sentence(found: Arrivals, late: LateMember) -> str:
     one, process = found.communicators[late.communicator], found.processes[late.process]
     p = "" if np.isnan(late.p) else f"; P = {min(late.p, 1.0):.2f}: {_in_words(late.p)}"
+    newest, before, since = "", "", ""
+    if late.recent:
+        count = len(one.bytes)
+        newest = f"newest {one.scale * (count - late.begin):,.0f} of {one.scale * count:,.0f} "
+        before, since = (
+            ", and not to those before",
+            f" since then, the newest {late.wait / max(late.share, 1e-9):.3g} s",
+        )
     return (
-        f"{process.name} comes last to the collectives of {len(one.members)} ranks: its own record of one is the shortest, "
-        f"and the others wait {1e3 * late.gap:.3g} ms for it, {percent(1 / (1 - late.share))} of the time{p}"
+        f"{process.name} comes last to the {newest}collectives of {len(one.members)} ranks{before}: its own record of one is the "
+        f"shortest, and the others wait {1e3 * late.gap:.3g} ms for it, {percent(1 / (1 - late.share))} of the time{since}{p}"
     )
 
 
@@ -163,11 +173,16 @@ def _nothing(found: Arrivals, bases: list[Floats], own: Sequence[LateMember], be
         text = f"ranks come to collectives at unlike times, steadily, {share} of the time, and none stands apart"
         shown = Evidence(text=text, source=source)
         return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(WHAT_HOLDS_IT,))
-    if (rare := late_ranks.late_at_times(found, bases)) is not None and rare[3] >= LEAST_SHARE:
+    for which, rare in (
+        ("", late_ranks.late_at_times(found, bases)),
+        ("the newest ", late_ranks.late_now(found, bases)),
+    ):
+        if rare is None or rare[3] < LEAST_SHARE:
+            continue
         process, times, of, waited = rare
         text = (
-            f"{found.processes[process].name} alone comes late to {times:,} of {of:,} collectives, and the others wait for it "
-            f"{percent(1 / (1 - waited))} of the time"
+            f"{found.processes[process].name} alone comes late to {times:,} of {which}{of:,} collectives, and the others wait "
+            f"for it {percent(1 / (1 - waited))} of {'their' if which else 'the'} time"
         )
         shown = Evidence(text=text, source=source)
         return finding("slow_undecided", "slow", "unknown", evidence=(shown,), missing=(WHAT_HOLDS_IT,))

@@ -78,7 +78,7 @@ def against_ideal(pipeline: Pipeline) -> float:
 def _means(pipeline: Pipeline) -> dict[int, float]:
     total: dict[int, list[float]] = {}
     for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True):
-        for key, one in zip(keys, array, strict=True):
+        for key, one in zip(keys, pipeline.of_compared(array), strict=True):
             total.setdefault(int(key[0]), []).append(float(one[one > 0].mean()) if (one > 0).any() else 0.0)
     return {operation: float(np.mean(found)) for operation, found in total.items()}
 
@@ -194,10 +194,10 @@ def measure(pipeline: Pipeline, table: OpTable) -> SlowCosts:
     even = even_data(pipeline)
     gained = pipeline.slowdown(even.seconds) if even.agreement >= AGREED else 1.0
     best = ideal(pipeline)
-    whole = float(pipeline.step_seconds(best).sum())
+    whole = pipeline.total(pipeline.step_seconds(best))
     no_stalls = tuple(np.zeros(array.shape) for array in pipeline.stalls)
     return SlowCosts(
-        float(pipeline.base.sum()) / whole, pipeline.slowdown(balanced(pipeline)),
+        pipeline.total(pipeline.base) / whole, pipeline.slowdown(balanced(pipeline)),
         gained if even.within else 1.0, even.in_whole_steps, even.longest._replace(costs=gained),
         _times(pipeline, pipeline.step_seconds(transfer={way: even_edges(one) for way, one in pipeline.transfer.items()})),
         _times(pipeline, pipeline.step_seconds(stalls=no_stalls)), _stalled(pipeline, table),
@@ -222,12 +222,12 @@ def _alone(pipeline: Pipeline, best: Seconds, whole: float, operation: int) -> f
         np.where((keys[:, 0] == operation)[:, None, None], array, one)
         for keys, array, one in zip(pipeline.keys, pipeline.seconds, best, strict=True)
     )
-    return float(pipeline.step_seconds(mixed).sum()) / whole
+    return pipeline.total(pipeline.step_seconds(mixed)) / whole
 
 
 def _stage_alone(pipeline: Pipeline, best: Seconds, whole: float, stage: int) -> float:
     mixed = tuple(pipeline.seconds[index] if index == stage else one for index, one in enumerate(best))
-    return float(pipeline.step_seconds(mixed).sum()) / whole
+    return pipeline.total(pipeline.step_seconds(mixed)) / whole
 
 
 def _stalled(pipeline: Pipeline, table: OpTable) -> tuple[int, float]:
@@ -248,4 +248,4 @@ def _stalled(pipeline: Pipeline, table: OpTable) -> tuple[int, float]:
 
 
 def _times(pipeline: Pipeline, other: Floats) -> float:
-    return float(pipeline.base.sum() / max(float(other.sum()), 1e-300))
+    return pipeline.total(pipeline.base) / max(pipeline.total(other), 1e-300)

@@ -6,7 +6,7 @@ import numpy as np
 
 from analyzers.diagnosis.slow.claim import node_of
 from analyzers.diagnosis.slow.grouping import numbered
-from analyzers.diagnosis.slow.levels import LEAST_NOISE, median_of_known, spreads
+from analyzers.diagnosis.slow.levels import LASTING, LEAST_NOISE, SHORTEST, median_of_known, spreads, turn
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
@@ -21,6 +21,7 @@ WORK_ALIKE = "how long a peer takes for as much work, or the lengths of the sequ
 OF_DOCUMENTS = 0.03  # by which microbatches of as much work differ, for their documents to be unlike
 MOST_PEERS = 32  # that are compared for it
 UNSTEADY = 3.0  # times the usual spread of workers in a step: one of warm-up, or of another load
+GAPS = 2  # times as many steps as between two in which it was slow: it is over
 NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 
 
@@ -31,7 +32,7 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
             "the trace has transfers between stages and no column of stages",
             "the stage of each rank: a column `stage`",
         )
-    if (found := _of_unlike_work(seen, number)) is not None:
+    if (found := _is_over(seen, number) or _of_unlike_work(seen, number)) is not None:
         return found
     shared = float(seen.levels.shared[number])
     if shared > max(LEAST, PART * float(seen.outliers.excess[number])):
@@ -50,6 +51,22 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
         text = f"only in {', '.join(longer)}, and not in {', '.join(usual)}"
         return text, "how much work each operation had (a column `tokens`), and whether this rank alone does it"
     return None
+
+
+def _is_over(seen: SlowSituation, number: int) -> tuple[str, str] | None:
+    """Return that a worker is no longer slow in the newest steps, which are more than it was sound for in between."""
+    by_step = seen.levels.by_step[number] - seen.levels.shared[number]
+    known = np.flatnonzero(np.isfinite(by_step))
+    known = known[known >= seen.outliers.changed_at[number]]
+    if len(known) < 2 * SHORTEST:
+        return None
+    slow = by_step[known] > seen.outliers.excess[number] / 2
+    at = int(turn(-by_step[known][None])[0])
+    gap = int(np.max(np.diff(np.flatnonzero(slow[:at])), initial=1)) - 1
+    if float(slow[:at].mean()) < LASTING or float(slow[at:].mean()) > 1 - LASTING or len(slow) - at <= GAPS * gap:
+        return None
+    first, last, sound = (int(seen.table.steps[known[place]]) for place in (0, at - 1, at))
+    return f"in steps {first}-{last}, and no longer since step {sound}", "more steps: whether it becomes slow again"
 
 
 def _of_unlike_work(seen: SlowSituation, number: int) -> tuple[str, str] | None:

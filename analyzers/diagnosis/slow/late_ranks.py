@@ -12,13 +12,13 @@ followed to who it waited for, as long as its own waits explain its lateness (Ho
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analyzers.diagnosis.slow.arrivals import Arrivals, Collectives, waits
-from analyzers.diagnosis.slow.grouping import Floats, Ints
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask
 from analyzers.diagnosis.slow.levels import rise, turn
 from analyzers.model.medians import spread
 
@@ -30,11 +30,17 @@ ONES_OWN = 0.8  # of the waits at times: so many are for one member
 INHERITED = 0.5  # of the waits that a member causes: so much of its own waiting explains them
 NETWORK = -1  # for which a process waits: transfers that are slow themselves
 LONG = 1.25  # times as long as siblings, or as before: communication that is slow
+NEWEST = 0.1  # of the operations: what is so in them is so now
+FEWEST_NEWEST = 5
+WORSE = 2.0  # times as late as before, or as long a run of late operations: it has changed
 
 
 @dataclass(frozen=True)
 class LateMember:
-    """A member that comes last. ``gap``: seconds that the others waited for it alone, an operation; ``wait``: in total."""
+    """A member that comes last. ``gap``: seconds that the others waited for it alone, an operation; ``wait``: in total.
+
+    ``begin``: the first operation that is compared. ``recent``: late to each since then, and not before.
+    """
 
     process: int
     communicator: int
@@ -44,6 +50,8 @@ class LateMember:
     proven: bool  # three members or more, or it came late since a time only
     p: float
     many: bool = False  # it is one of many that come late
+    begin: int = 0
+    recent: bool = False
 
 
 def base_seconds(found: Arrivals) -> list[Floats]:
@@ -90,50 +98,88 @@ def late_members(found: Arrivals, bases: list[Floats]) -> list[LateMember]:
 
 def _late(index: int, one: Collectives, base: Floats) -> list[LateMember]:
     half = one.seconds.shape[1] // 2
+    found: list[LateMember] = []
     for begin in (0, half):
         part = one.seconds[:, begin:]
         if part.shape[1] < FEWEST_OPERATIONS:
             break
         rows = apart(part, base[begin:])
         if len(rows):
-            return _described(index, one, base, rows, begin)
-    return []
+            found = _described(index, one, base, rows, begin)
+            break
+    recent = _recent(index, one, base)
+    costs = max((member.share for member in found), default=0.0)
+    return recent if any(member.share > WORSE * costs for member in recent) or not found else found
+
+
+def _recent(index: int, one: Collectives, base: Floats) -> list[LateMember]:
+    """Return the members that come late to each of the newest operations, and did not before."""
+    early, level, usual, bound = _lateness(one.seconds, base)
+    late = early > np.maximum(usual + bound, WORSE * level[:, None])
+    run = np.where(late.all(axis=1), 0, np.argmin(late[:, ::-1], axis=1))
+    rows = [row for row in np.flatnonzero(run >= FEWEST_OPERATIONS).tolist() if _is_new(late[row], int(run[row]))]
+    if not rows:
+        return []
+    begin = late.shape[1] - int(run[rows].max())
+    found = np.intersect1d(apart(one.seconds[:, begin:], base[begin:]), rows)
+    return [replace(member, recent=True) for member in _described(index, one, base, found, begin)]
+
+
+def _is_new(late: Mask, run: int) -> bool:
+    """Whether a run at the end is much longer than each before it: who is late for a while now and then is no later now."""
+    turns = np.flatnonzero(np.diff(np.concatenate([[False], late[:-run], [False]]).astype(np.int8)))
+    return bool(run > WORSE * np.max(np.diff(turns)[::2], initial=0))
 
 
 def apart(seconds: Floats, base: Floats) -> Ints:
     """Return the members that come later than the others: by more than their spread, and by a part of the transfer."""
-    early = np.nanmax(seconds, axis=0) - seconds  # seconds after the first that came
+    early, level, usual, bound = _lateness(seconds, base)
+    steady = np.nanmean(early > usual + bound / 2, axis=1) >= STEADY
+    return np.flatnonzero((level - usual > bound) & steady)
+
+
+def _lateness(seconds: Floats, base: Floats) -> tuple[Floats, Floats, float, float]:
+    """Return how long after the first each member comes, what is usual of each and of all, and how much more is late."""
+    early = np.nanmax(seconds, axis=0) - seconds
     level = np.nanmedian(early, axis=1)
     least = (WELL_ABOVE - 1.0) * float(np.median(base))
     usual = float(np.median(level))
     bound = max(least, TIMES_SPREAD * spread(level)) if len(level) > 2 else least
     if len(level) == 2:
         usual = float(level.min())
-    steady = np.nanmean(early > usual + bound / 2, axis=1) >= STEADY
-    return np.flatnonzero((level - usual > bound) & steady)
+    return early, level, usual, bound
 
 
 def _described(index: int, one: Collectives, base: Floats, rows: Ints, begin: int) -> list[LateMember]:
     others = np.setdiff1d(np.arange(len(one.members)), rows)
-    if not len(others):
+    if not len(others) or not len(rows):
         return []
     with np.errstate(invalid="ignore"):
         gaps = np.nanmin(one.seconds[others, begin:], axis=0) - one.seconds[rows][:, begin:]
     gaps = np.where(np.isfinite(gaps), gaps, 0.0)
     many = len(rows) > max(1, len(one.members) // 4)
-    p = split_p(one, base)
+    p = split_p(part_of(one, np.arange(begin, len(base))), base[begin:])
     # A wait is for the last of those that come late: together they cost no more than that one.
     cost = float(np.maximum(gaps.min(axis=0), 0.0).sum()) * one.scale
-    span = one.span * gaps.shape[1] / one.seconds.shape[1]
+    share = _share(one, cost, gaps.shape[1] / len(base))
     described = []
     for place, row in enumerate(rows.tolist()):
         proven = len(one.members) > 2 or (begin == 0 and _began(gaps[place])) or begin > 0
         described.append(
-            LateMember(
-                one.members[row], index, float(np.median(gaps[place])), cost, min(cost / span, 0.999), proven, p, many
-            )
+            LateMember(one.members[row], index, float(np.median(gaps[place])), cost, share, proven, p, many, begin)
         )
     return described
+
+
+def _share(one: Collectives, cost: float, part: float) -> float:
+    """Return which share of the time of a part of the operations a cost is that this part alone has."""
+    return min(cost / (one.span * part + cost * (1 - part)), 0.999)
+
+
+def part_of(one: Collectives, columns: Ints) -> Collectives:
+    """Return some of the operations of a communicator; its span stays that of all."""
+    operation = tuple(one.operation[column] for column in columns.tolist())
+    return replace(one, seconds=one.seconds[:, columns], bytes=one.bytes[columns], operation=operation)
 
 
 def _began(series: Floats) -> bool:
@@ -152,8 +198,10 @@ def own_lateness(
     is no process.
     """
     waited: dict[tuple[int, int], float] = defaultdict(float, more)
+    since = min((member.begin / len(bases[member.communicator]) for member in late), default=0.0)
     for one, base in zip(found.communicators, bases, strict=True):
-        for who, whom, seconds in waits(one, (WELL_ABOVE - 1.0) * base):
+        columns = np.arange(int(since * len(base)), len(base))
+        for who, whom, seconds in waits(part_of(one, columns), (WELL_ABOVE - 1.0) * base[columns]):
             waited[who, whom] += seconds
     by_process = _strongest(late)
     roots = {_root(process, by_process, waited) for process in by_process}
@@ -237,21 +285,42 @@ def late_at_times(found: Arrivals, bases: list[Floats]) -> tuple[int, int, int, 
 
     Of the communicator in which that is most; None where no one does, or several do.
     """
-    most: tuple[int, int, int, float] | None = None
-    for one, base in zip(found.communicators, bases, strict=True):
-        if len(one.members) < 3 or not one.span > 0:
-            continue
-        ordered = np.sort(np.where(np.isfinite(one.seconds), one.seconds, np.inf), axis=0)
-        gap = np.where(np.isfinite(ordered[1]), ordered[1] - ordered[0], 0.0)
-        late = gap > (WELL_ABOVE - 1.0) * base
-        if not late.any():
-            continue
-        last = np.argmin(np.where(np.isfinite(one.seconds), one.seconds, np.inf), axis=0)
-        each = np.bincount(last[late], gap[late], len(one.members))
-        row, share = int(np.argmax(each)), float(each.max()) * one.scale / one.span
-        if each[row] > ONES_OWN * each.sum() and (most is None or share > most[3]):
-            most = one.members[row], int((late & (last == row)).sum()), len(late), min(share, 0.999)
-    return most
+    known = zip(found.communicators, bases, strict=True)
+    return _most(_alone(one, base, np.arange(len(base))) for one, base in known)
+
+
+def late_now(found: Arrivals, bases: list[Floats]) -> tuple[int, int, int, float] | None:
+    """Return the same of the newest operations of each kind, where it is late to most of them."""
+    parts = (
+        _alone(one, base, where[-max(FEWEST_NEWEST, int(NEWEST * len(where))) :], len(where))
+        for one, base in zip(found.communicators, bases, strict=True)
+        for _, where in kinds_of(one)
+        if len(where) >= FEWEST_OPERATIONS
+    )
+    return _most(part for part in parts if part is not None and part[1] >= STEADY * part[2])
+
+
+def _most(found: Iterable[tuple[int, int, int, float] | None]) -> tuple[int, int, int, float] | None:
+    return max((one for one in found if one is not None), key=lambda one: one[3], default=None)
+
+
+def _alone(one: Collectives, base: Floats, columns: Ints, of: int = 0) -> tuple[int, int, int, float] | None:
+    """Return the same of some operations of one communicator. ``of``: how many share its span; 0: these alone."""
+    seconds = one.seconds[:, columns]
+    if len(one.members) < 3 or not one.span > 0:
+        return None
+    ordered = np.sort(np.where(np.isfinite(seconds), seconds, np.inf), axis=0)
+    gap = np.where(np.isfinite(ordered[1]), ordered[1] - ordered[0], 0.0)
+    late = gap > (WELL_ABOVE - 1.0) * base[columns]
+    if not late.any():
+        return None
+    last = np.argmin(np.where(np.isfinite(seconds), seconds, np.inf), axis=0)
+    each = np.bincount(last[late], gap[late], len(one.members))
+    row = int(np.argmax(each))
+    if each[row] <= ONES_OWN * each.sum():
+        return None
+    share = _share(one, float(each[row]) * one.scale, len(columns) / (of or len(columns)))
+    return one.members[row], int((late & (last == row)).sum()), len(late), share
 
 
 def steady_share(found: Arrivals) -> float:

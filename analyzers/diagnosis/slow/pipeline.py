@@ -30,7 +30,10 @@ class _Node:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One array of seconds a stage: operations in their order × steps × replicas. ``rest``: seconds outside, a step."""
+    """One array of seconds a stage: operations in their order × steps × replicas. ``rest``: seconds outside, a step.
+
+    ``compared``: the steps that are compared; None: all.
+    """
 
     stages: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -41,6 +44,7 @@ class Pipeline:
     rest: Floats
     stalls: tuple[Floats, ...]  # as ``seconds``: before each operation
     anonymous: bool = False  # replicas are the workers' numbers: the trace does not name them
+    compared: Mask | None = None
 
     def step_seconds(
         self,
@@ -91,7 +95,19 @@ class Pipeline:
 
     def slowdown(self, seconds: tuple[Floats, ...], since: int = 0) -> float:
         """Return how many times as long the steps from one on take as they would with these durations."""
-        return float(self.base[since:].sum() / max(float(self.step_seconds(seconds)[since:].sum()), 1e-300))
+        return self.total(self.base, since) / max(self.total(self.step_seconds(seconds), since), 1e-300)
+
+    def total(self, seconds: Floats, since: int = 0) -> float:
+        """Return what the compared steps from one on take, of all steps."""
+        return float(self.of_compared(seconds, since).sum())
+
+    def of_compared(self, seconds: Floats, since: int = 0) -> Floats:
+        """Return the compared steps from one on, of operations × steps × replicas or of steps; all where none is compared."""
+        compared = None if self.compared is None else self.compared[since:]
+        left = seconds[:, since:] if seconds.ndim > 1 else seconds[since:]
+        if compared is None or not compared.any():
+            return left
+        return left[:, compared] if seconds.ndim > 1 else left[compared]
 
 
 def build(table: OpTable, computes: Mask) -> Pipeline | None:

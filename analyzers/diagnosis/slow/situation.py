@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzers.diagnosis.slow import costs, levels, outliers, pipeline
 from analyzers.diagnosis.slow.costs import SlowCosts
-from analyzers.diagnosis.slow.grouping import Floats, Mask
+from analyzers.diagnosis.slow.grouping import Floats, Mask, row_median
 from analyzers.diagnosis.slow.levels import Levels
 from analyzers.diagnosis.slow.op_table import BATCH, COMPUTE, OpTable
 from analyzers.diagnosis.slow.outliers import Outliers
@@ -18,6 +18,7 @@ from analyzers.model.topology import Topology
 
 WARM_UP_TIMES, FEWEST_SETTLED = 2.0, 4
 MOST_PLAYED = 8  # slow workers whose own cost is found
+WHOLE = 0.5  # of its usual operations: fewer in a step, and the trace has lost the worker's part of it
 TRUE_TO_LIFE = 0.15  # steps that are played this much longer or shorter than they were do not say what anything costs
 
 
@@ -92,7 +93,10 @@ def measure(table: OpTable, topology: Topology) -> SlowSituation | None:
     apart = outliers.find(found, by_past_alone=whole_batches)
     seen = SlowSituation(table, compute, found, apart, topology, whole_batches)
     played = None if whole_batches else pipeline.build(table, mask)
-    if played is None or not _true_to_life(played.base, seen.step_seconds):
+    if played is None:
+        return seen
+    played = replace(played, compared=_compared(compute, apart))
+    if not _true_to_life(played, seen.step_seconds):
         return seen
     since = apart.changed_at
     healed = costs.without_workers(played, compute, apart.slow, apart.excess, since)
@@ -124,6 +128,29 @@ def _in_steps(table: OpTable, compute: Mask) -> Mask:
     return of_microbatch if (of_microbatch & compute).any() else np.ones(len(compute), np.bool_)
 
 
-def _true_to_life(played: Floats, real: Floats) -> bool:
+def _compared(compute: OpTable, apart: Outliers) -> Mask | None:
+    """Mark the steps of which no worker's part is lost, or no slow worker's where those are few; None: all, or none is whole.
+
+    A step without the rows of the worker that it waited for would be played as one that was not slow.
+    """
+    count, steps = len(compute.workers), len(compute.steps)
+    rows = np.bincount(compute.place, minlength=count * steps).reshape(count, steps).astype(np.float64)
+    if rows.min() == rows.max():
+        return None
+    part = rows / row_median(rows, rows > 0)[:, None]
+    known = np.isfinite(part).all(axis=1)
+    least = WHOLE * np.median(part[known], axis=0)
+    for which in (known, known & np.isin(np.arange(count), apart.slow)):
+        whole = np.asarray((part[which] >= least).all(axis=0))
+        if whole.all():
+            return None
+        if 2 * np.count_nonzero(whole) >= steps:
+            return whole
+    return whole if whole.any() else None
+
+
+def _true_to_life(played: Pipeline, real: Floats) -> bool:
     known = np.isfinite(real) & (real > 0)
-    return not known.any() or abs(float(np.median(played[known] / real[known])) - 1) <= TRUE_TO_LIFE
+    if played.compared is not None:
+        known &= played.compared
+    return not known.any() or abs(float(np.median(played.base[known] / real[known])) - 1) <= TRUE_TO_LIFE

@@ -290,3 +290,30 @@ def test_a_number_that_is_no_mask_of_reasons_lowers_no_clock(damaged: float) -> 
     assert now.readings == 5
     assert np.isnan(now.lowered)
     assert not now.reason
+
+
+def at(reports: str, **changes: object) -> Change:
+    """Change one GPU in the reports that are marked: ``x..`` in the first of three."""
+    return lambda *place: changes if place[:2] == (1, 3) and reports[place[2]] == "x" else {}
+
+
+SIGNS = {"hot": OVERHEATED, "eight lanes": {"width": 8}, "a lower clock": {"clock": 1200, "power": 400.0}}
+
+
+@TOOLS
+@pytest.mark.parametrize("sign", SIGNS)
+def test_what_two_newest_readings_no_longer_show_is_past(sign: str, tool: str) -> None:
+    """It is said as over, with since when, and asks for no test; one sound reading ends nothing."""
+    verdict = GrayFleet(change=at("xxxx..", **SIGNS[sign])).verdict(tool)
+    assert (named(verdict), verdict.symptom, verdict.action.kind) == ([], "unknown", "none")
+    (text,) = (item.text for item in verdict.evidence)
+    assert {"were", "was", "ran"} & set(text.split())
+    assert "no longer" in text
+    assert "newest 2 readings" in text
+    assert any("comes back" in item.what for item in verdict.missing)
+    assert named(GrayFleet(change=at("xxxxx.", **SIGNS[sign])).verdict(tool)) == HERE
+
+
+def test_what_comes_and_goes_is_not_over() -> None:
+    """Two sound readings at the end are as those between."""
+    assert named(GrayFleet(reports=9, change=at("xxx.xxx..", **OVERHEATED)).verdict()) == HERE

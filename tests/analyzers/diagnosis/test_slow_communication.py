@@ -181,3 +181,45 @@ def test_half_of_the_cells_slow_is_no_slow_cell() -> None:
     """The others are no more usual than they are."""
     seconds = {(0, rank): 0.01 if rank % 2 else 0.03 for rank in range(1, 9)}
     assert slow_cells(seconds, dict.fromkeys(seconds, 1)) == []
+
+
+@pytest.mark.parametrize("newest", [20, 12])
+def test_a_rank_that_comes_late_to_each_of_the_newest_is_late_now(newest: int) -> None:
+    """It costs little of the whole record, and much since: it is named with since when, and by few with more doubt."""
+    job = replace(SHAPES["dp8"], layers=1, layer_seconds=0.4, steps=200, jitter=0.005)
+    verdict = verdict_of(replace(job, compute=slow(5, times=1.75, since=200 - newest)))
+    whole = verdict_of(replace(job, steps=newest, compute=slow(5, times=1.75)))
+    assert [one.ranks for one in verdict.culprits] == [(5,)]
+    assert f"newest {newest} of 200 collectives" in verdict.evidence[0].text
+    assert verdict.culprits[0].probability <= whole.culprits[0].probability
+    assert (newest >= 20) == (verdict.culprits[0].probability == whole.culprits[0].probability)
+    assert verdict.action.kind == "probe"
+
+
+def test_lateness_that_began_before_also_when_it_was_a_little_is_now() -> None:
+    """A rank that was a little late throughout, and is much later since, is not hidden by what it was."""
+    job = replace(SHAPES["dp8"], layers=1, layer_seconds=0.4, steps=200, jitter=0.001)
+    verdict = verdict_of(replace(job, compute=lambda rank, step: (1.75 if step >= 180 else 1.02) if rank == 5 else 1.0))
+    assert "newest 20 of 200 collectives" in verdict.evidence[0].text
+
+
+@pytest.mark.parametrize("newest", [1, 5])
+def test_lateness_to_the_last_few_is_undecided(newest: int) -> None:
+    """Five are no verdict and no health; one is what happens to every job."""
+    job = replace(SHAPES["dp8"], layers=1, layer_seconds=0.4, steps=50, jitter=0.005)
+    verdict = verdict_of(replace(job, compute=slow(5, times=1.75, since=50 - newest)))
+    assert (verdict.symptom, verdict.culprits) == ("slow" if newest > 1 else "healthy", ())
+
+
+def test_bursts_now_and_then_name_no_one_at_the_end_of_one() -> None:
+    """Evaluations of rank 0 over twelve steps of each sixty: the newest burst is as those before."""
+    job = replace(SHAPES["dp8"], layers=1, layer_seconds=0.4, steps=180, jitter=0.005)
+    verdict = verdict_of(replace(job, compute=lambda rank, step: 1.75 if rank == 0 and step % 60 >= 48 else 1.0))
+    assert (verdict.symptom, verdict.culprits) == ("slow", ())
+
+
+def test_lateness_of_changing_ranks_at_the_end_is_no_ones() -> None:
+    """Another rank in each of the newest steps."""
+    job = replace(SHAPES["dp8"], layers=1, layer_seconds=0.4, steps=200, jitter=0.005)
+    verdict = verdict_of(replace(job, compute=lambda rank, step: 1.75 if step >= 180 and rank == step % 8 else 1.0))
+    assert verdict.culprits == ()

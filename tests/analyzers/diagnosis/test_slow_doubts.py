@@ -144,3 +144,21 @@ def test_long_documents_on_one_replica_evict_nobody(seed: int) -> None:
     verdict = simulated(OpJob(stages=1, replicas=8, seed=seed, length=long_documents, worker=longer)).verdict()
     assert verdict.symptom == "slow"
     assert named_nobody(verdict)
+
+
+@pytest.mark.parametrize("stages", [1, 4])
+@pytest.mark.parametrize("sound", [3, 8])
+def test_a_worker_that_is_no_longer_slow_is_past(stages: int, sound: int) -> None:
+    """It is said in which steps, and neither evicted nor tested; more steps would decide."""
+    slow = lambda stage, replica, step: 1.4 if (stage, replica) == (0, 2) and step < 24 - sound else 1.0  # noqa: E731
+    verdict = simulated(OpJob(stages=stages, replicas=16 // stages, steps=24, worker=slow)).verdict()
+    assert named_nobody(verdict)
+    assert f"in steps 0-{23 - sound}, and no longer since step {24 - sound}" in verdict.evidence[0].text
+    assert any("slow again" in one.what for one in verdict.missing)
+
+
+def test_a_worker_that_is_slow_on_and_off_is_not_past() -> None:
+    """Three sound steps at the end are as those between."""
+    slow = lambda stage, replica, step: 1.4 if (stage, replica) == (0, 2) and step % 12 < 9 else 1.0  # noqa: E731
+    verdict = simulated(OpJob(stages=4, replicas=4, steps=24, worker=slow)).verdict()
+    assert len(verdict.culprits) == 1

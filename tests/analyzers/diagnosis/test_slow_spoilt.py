@@ -92,3 +92,29 @@ def test_rows_that_were_lost_are_no_stalls(seed: int) -> None:
     kept = np.random.default_rng(seed).random(len(table)) >= 0.05
 
     assert classes(table.kept(kept).verdict()) == []
+
+
+def costs_of(table: Table) -> tuple[str, str]:
+    """Return what the verdict says that a slow worker costs, and T / T_ideal."""
+    text = render(table.verdict())
+    return (
+        re.findall(r"costs\s+the\s+job\s+(\d+)\s+%", text)[0],
+        re.findall(r"([\d.]+)\s+times\s+\(T\s+/\s+T_ideal\)", text)[0],
+    )
+
+
+@pytest.mark.parametrize("lost", ["half the steps of the slow one", "durations", "all but four of its steps"])
+def test_lost_rows_of_the_slow_worker_make_it_no_cheaper(lost: str) -> None:
+    """A step of which its part is lost is no step that it did not slow."""
+    table = simulated(OpJob(seed=4, stages=1, replicas=8, worker=Slow(1.5, place=(0, 2))))
+    rank, step = table.columns["rank"], table.columns["step"]
+    own = (rank == ranks(table.verdict())[0]) & (step % 2 == 1 if "four" not in lost else step >= 4)
+    spoilt = (
+        table.changed(duration=np.where(own, np.nan, table.columns["duration"]))
+        if lost == "durations"
+        else table.kept(np.flatnonzero(~own))
+    )
+    whole, left = costs_of(table), costs_of(spoilt)
+
+    assert abs(int(whole[0]) - int(left[0])) <= 2
+    assert abs(float(whole[1]) - float(left[1])) <= 0.03
