@@ -215,9 +215,9 @@ class StepPace:
     def _seems_slower(self) -> bool:
         """Whether the newest two minutes are worth a whole look, for a fraction of its cost."""
         points = [self._points[place] for place in sorted(self._points)[-GLANCE_POINTS:]]
-        apart = [one.until(other) for one, other in pairwise(points)]
-        seconds = [seconds / max(steps, 1) for seconds, steps in apart]
-        stepped_back = sum(steps for _, steps in apart) <= 0
+        passed = [(at - between, step + earlier) for at, step, _, earlier, between in points]
+        seconds = [(until - at) / max(after - step, 1) for (at, step), (until, after) in pairwise(passed)]
+        stepped_back = passed[-1][1] <= passed[0][1]
         return stepped_back or median(np.array(seconds)) > GLANCE_TIMES * self._usual
 
     def recovered_at(self) -> float | None:
