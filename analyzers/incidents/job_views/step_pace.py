@@ -218,7 +218,7 @@ class StepPace:
         passed = [(at - between, step + earlier) for at, step, _, earlier, between in points]
         seconds = [(until - at) / max(after - step, 1) for (at, step), (until, after) in pairwise(passed)]
         stepped_back = passed[-1][1] <= passed[0][1]
-        return stepped_back or median(np.array(seconds)) > GLANCE_TIMES * self._usual
+        return stepped_back or sorted(seconds)[len(seconds) // 2] > GLANCE_TIMES * self._usual
 
     def recovered_at(self) -> float | None:
         """Return since when steps seem as short as before, which is too new to end the slowdown; None: they do not."""
