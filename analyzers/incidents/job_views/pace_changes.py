@@ -55,6 +55,7 @@ class Slowdown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: float | None = None
     adopted: bool = False  # it is over because it has lasted for so long
     code: CodeSwitch | None = None  # it began with other code
+    counted: int = 0  # ``step``, where numbers begin anew counted on
 
     @property
     def share(self) -> float:
@@ -68,7 +69,8 @@ class PaceSpans:
 
     begin: Floats
     end: Floats
-    step: NDArray[np.int64]  # at its begin
+    step: Floats  # at its begin
+    counted: Floats  # the same, where numbers begin anew counted on
     logs: Floats
     rates: Floats
     weight: Floats  # seconds; a pause counts as little as any span
@@ -138,7 +140,7 @@ def _slower_since(spans: PaceSpans, at: int, following: int | None) -> Slowdown 
         return None
     return Slowdown(
         since=float(spans.begin[at]), step=int(spans.step[at]), before_seconds=math.exp(usual),
-        seconds=math.exp(usual + rise), found_at=float(spans.end[-1]),
+        seconds=math.exp(usual + rise), found_at=float(spans.end[-1]), counted=int(spans.counted[at]),
     )  # fmt: skip
 
 
@@ -238,5 +240,5 @@ def slower_than(spans: PaceSpans, before: UsualPace, code: CodeSwitch) -> Slowdo
         return None  # more is done in a step
     return Slowdown(
         since=float(spans.begin[0]), step=int(spans.step[0]), before_seconds=before.seconds, seconds=math.exp(usual + rise),
-        found_at=float(spans.end[-1]), code=code,
+        found_at=float(spans.end[-1]), code=code, counted=int(spans.counted[0]),
     )  # fmt: skip

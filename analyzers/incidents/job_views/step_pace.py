@@ -7,7 +7,8 @@
 Steps are counted over spans of ten seconds or more, so that a log without stamps, which an agent reads every five seconds,
 says as much as one with them. A pause is one long span, and medians do not see it. What grows little by little, as lengths
 of sequences do, is no slowdown: it must begin at a moment. Where the log says how much is done in a second, that must have
-fallen too.
+fallen too. Where a log numbers the steps of each epoch anew, the count goes on; from the last step of one epoch to the first
+of the next is left out.
 """
 
 from __future__ import annotations
@@ -50,14 +51,26 @@ RECOVERED_SPANS = 2
 UNEVEN_SECONDS = 20.0  # two spans: so exactly a beginning is found; what comes as evenly as this is the job's own
 ALIKE_TIMES, ALIKE_SHARE = 1.25, 0.03  # the largest of such slowdowns against the smallest
 LONGER_THAN_USUAL = 1.5
+SWAPPED_STEPS = 2  # by which the lines of several writers may lag
+TOO_FAST = 3.0  # times as fast as the count before: it is that count, which goes on
 
 
 class Point(NamedTuple):
-    """The newest step of a span of ten seconds. ``rate``: work a second, as the log has it; NaN: it does not."""
+    """The newest step of a span of ten seconds. ``rate``: work a second, as the log has it; NaN: it does not.
+
+    ``earlier``: steps by which numbers have fallen where they began anew; ``between``: the seconds that this took.
+    """
 
     at: float
     step: int
     rate: float = math.nan
+    earlier: int = 0
+    between: float = 0.0
+
+    def until(self, other: Point) -> tuple[float, int]:
+        """Return the seconds and the steps up to another, without those between two counts."""
+        seconds = other.at - self.at - (other.between - self.between)
+        return seconds, other.step - self.step + other.earlier - self.earlier
 
 
 class StepPace:
@@ -65,6 +78,9 @@ class StepPace:
 
     __slots__ = (
         "_began_at",
+        "_first",
+        "_goes_on",
+        "_left",
         "_looked",
         "_newest",
         "_other_code",
@@ -83,6 +99,9 @@ class StepPace:
         self.forgotten_at = 0.0  # it is another run's, or other code's, since
         self._other_code: tuple[UsualPace, CodeSwitch] | None = None  # until its first minutes are compared
         self._points: dict[int, Point] = {}
+        self._first = Point(math.inf, 0)  # of the newest count
+        self._left: tuple[Point, Point] | None = None  # the first and the last of the count before
+        self._goes_on = math.inf  # a step from which on it may be that count
         self._began_at = math.inf
         self._trimmed = False  # the oldest points are gone
         self._newest = 0  # the place of the newest point
@@ -91,18 +110,45 @@ class StepPace:
         self._usual = math.inf  # the median of seconds a step then
 
     def add(self, at: float, step: int, rate: float = math.nan) -> None:
-        """Add a step. Order and duplicates make no difference."""
-        place, point = int(at // SPAN_SECONDS), Point(at, step, rate)
-        known = self._points.get(place)
-        if known is None or point[:2] > known[:2]:
-            self._points[place] = point
-            self._newest = max(place, self._newest)
+        """Add a step. Duplicates make no difference, and order none except where numbers begin anew."""
+        place, newest = int(at // SPAN_SECONDS), self._points.get(self._newest)
+        if newest is None or at > newest.at:
+            known = newest
+            if newest is None or 2 * step <= newest.step or step >= self._goes_on:
+                known = self._counted(Point(at, step), newest)
+            self._newest = place
+        elif (known := self._points.get(place)) is None:
+            known = self._points[min(self._points, key=lambda one: abs(one - place))]
+        elif at < known.at or (at == known.at and step <= known.step):
+            known = None
+        if known is not None:
+            self._points[place] = Point(at, step, rate, known.earlier, known.between)
         if at < self._began_at and not self._trimmed:
             self._began_at = at
         if len(self._points) > MOST_POINTS:
             self._trimmed = True
             for oldest in sorted(self._points)[: MOST_POINTS // 4]:
                 del self._points[oldest]
+
+    def _counted(self, point: Point, newest: Point | None) -> Point:
+        """Return a point with the place in all counts that the newest one has: another count may begin, or that before go on."""
+        if newest is None:
+            self._first, self._left, self._goes_on = point, None, math.inf
+            return point
+        fall = newest.step - point.step
+        if fall > SWAPPED_STEPS and 2 * point.step <= newest.step:
+            self._left, self._goes_on = (self._first, newest), newest.step - SWAPPED_STEPS
+            self._first = point
+            return point._replace(earlier=newest.earlier + fall, between=newest.between + point.at - newest.at)
+        if self._left is not None and point.step >= self._goes_on:
+            first, last = self._left
+            least = (last.at - first.at) * (-fall - SWAPPED_STEPS) / TOO_FAST
+            if (point.at - newest.at) * (last.step - first.step) < least:
+                self._first, self._left, self._goes_on = first, None, math.inf
+                return last
+            if point.step > last.step:
+                self._left, self._goes_on = None, math.inf
+        return newest
 
     def forget(self, before_at: float) -> None:
         """Forget what was before an instant: since then it is another run, or other code."""
@@ -140,9 +186,9 @@ class StepPace:
 
     def document(self) -> dict[str, Any]:
         """Return what is known, as plain values; ``restore`` takes it."""
-        newest = [list(self._points[place]) for place in sorted(self._points)[-KEPT_POINTS:]]
+        newest = [self._points[place] for place in sorted(self._points)[-KEPT_POINTS:]]
         return {
-            "points": [[at, step, None if math.isnan(rate) else rate] for at, step, rate in newest],
+            "points": [[at, step, None if math.isnan(rate) else rate, *counted] for at, step, rate, *counted in newest],
             "began_at": None if math.isinf(self._began_at) else self._began_at,
             "trimmed": self._trimmed,
             "slowdown": None if self.slowdown is None else msgspec.to_builtins(self.slowdown),
@@ -151,8 +197,12 @@ class StepPace:
 
     def restore(self, document: dict[str, Any]) -> None:
         """Take over what was known before a restart of the engine, which reads only the newest part of the log again."""
-        for at, step, rate in document.get("points", ()):
-            self.add(float(at), int(step), math.nan if rate is None else float(rate))
+        for at, step, rate, *counted in document.get("points", ()):
+            point = Point(float(at), int(step), math.nan if rate is None else float(rate), *counted)
+            place = int(point.at // SPAN_SECONDS)
+            self._points[place] = max(point, self._points.get(place, point), key=lambda one: one[:2])
+            self._newest = max(place, self._newest)
+        self._first = self._points.get(self._newest, self._first)
         self._began_at = min(self._began_at, float(document.get("began_at") or math.inf))
         self._trimmed = self._trimmed or bool(document.get("trimmed"))
         known = {one.since: one for one in self.past}
@@ -165,9 +215,10 @@ class StepPace:
     def _seems_slower(self) -> bool:
         """Whether the newest two minutes are worth a whole look, for a fraction of its cost."""
         points = [self._points[place] for place in sorted(self._points)[-GLANCE_POINTS:]]
-        seconds = [(other.at - one.at) / max(other.step - one.step, 1) for one, other in pairwise(points)]
-        stepped_back = points[-1].step <= points[0].step
-        return stepped_back or median(np.array(seconds)) > GLANCE_TIMES * self._usual
+        passed = [(at - between, step + earlier) for at, step, _, earlier, between in points]
+        seconds = [(until - at) / max(after - step, 1) for (at, step), (until, after) in pairwise(passed)]
+        stepped_back = passed[-1][1] <= passed[0][1]
+        return stepped_back or sorted(seconds)[len(seconds) // 2] > GLANCE_TIMES * self._usual
 
     def recovered_at(self) -> float | None:
         """Return since when steps seem as short as before, which is too new to end the slowdown; None: they do not."""
@@ -177,7 +228,8 @@ class StepPace:
         points = [self._points[place] for place in sorted(self._points)]
         since, count = None, 0
         for one, other in reversed(list(pairwise(points))):
-            if other.at - one.at > bound * (other.step - one.step):
+            seconds, steps = one.until(other)
+            if seconds > bound * steps:
                 break
             since, count = one.at, count + 1
         return since if count >= RECOVERED_SPANS else None
@@ -185,10 +237,11 @@ class StepPace:
     def _spans(self, standstills: Iterable[Standstill]) -> PaceSpans:
         """Return the spans, without warm-up, those that no agent read, and the newest one, which is not whole yet."""
         points = [self._points[place] for place in sorted(self._points)[:-1]]
-        pairs = [(one, other) for one, other in pairwise(points) if other.step > one.step and other.at > one.at]
-        begin, end = (np.array([pair[place].at for pair in pairs], np.float64) for place in (0, 1))
-        step, after = (np.array([pair[place].step for pair in pairs], np.int64) for place in (0, 1))
-        rates = np.array([other.rate for _, other in pairs], np.float64)
+        at, step, rates, earlier, between = np.array(points, np.float64).reshape(-1, len(Point._fields)).T
+        passed, counted = np.diff(at - between), np.diff(step + earlier)
+        going = np.flatnonzero((passed > 0.0) & (counted > 0))
+        begin, end, rates = at[going], at[going + 1], rates[going + 1]
+        logs = np.log(passed[going] / counted[going])
         kept = end > self._began_at + WARM_UP_SECONDS
         if not self._trimmed:
             kept[:WARM_UP_SPANS] = False
@@ -197,11 +250,10 @@ class StepPace:
                 kept &= (end <= one.since) | (begin >= (math.inf if one.until is None else one.until))
         for past in self.past:
             kept &= (end <= past.since) | (begin >= (past.until or past.since))
-        begin, end, step, after, rates = begin[kept], end[kept], step[kept], after[kept], rates[kept]
-        seconds = end - begin
-        usual = median(seconds) if len(seconds) else 0.0
-        logs = np.log(seconds / np.maximum(after - step, 1))
-        return PaceSpans(begin, end, step, logs, rates, np.minimum(seconds, PAUSE_TIMES * usual))
+        begin, end, logs, rates, going = begin[kept], end[kept], logs[kept], rates[kept], going[kept]
+        usual = median(end - begin) if len(going) else 0.0
+        weight = np.minimum(end - begin, PAUSE_TIMES * usual)
+        return PaceSpans(begin, end, step[going], (step + earlier)[going], logs, rates, weight)
 
     def _look_for_end(self, spans: PaceSpans, lasting: Slowdown) -> None:
         since = spans.begin >= lasting.since
@@ -233,7 +285,7 @@ class StepPace:
         longest = max((one.until or one.since) - one.since for one in (first, second))
         lasts_longer = found.found_at - found.since >= LONGER_THAN_USUAL * longest + LEAST_SECONDS
         by_time = _are_even(first.since, second.since, found.since, UNEVEN_SECONDS)
-        by_steps = _are_even(first.step, second.step, found.step, UNEVEN_SECONDS / found.before_seconds)
+        by_steps = _are_even(first.counted, second.counted, found.counted, UNEVEN_SECONDS / found.before_seconds)
         return alike and not lasts_longer and (by_time or by_steps)
 
 
