@@ -28,6 +28,7 @@ class Place(NamedTuple):
 
 BAR = "bar"  # the layout of steps that only a progress bar shows
 NO_PLACE = Place()
+SWAPPED = 5  # steps: rows written out of their order fall back by fewer
 Key = tuple[str, int | None, Place]  # layout, rank, the place where the line names no rank
 
 
@@ -36,7 +37,7 @@ class StepSeries:
     """Collects steps in the order of their lines. A step that comes again, as after a restart, replaces the earlier one."""
 
     most_of_series: int = MAX_STEPS_OF_SERIES
-    series: dict[Key, OrderedDict[int, Step]] = field(default_factory=dict)
+    series: dict[Key, OrderedDict[tuple[int, int], Step]] = field(default_factory=dict)
     onsets: dict[Key, Step] = field(default_factory=dict)  # where a NaN began, in what a series no longer holds
     count: int = 0
 
@@ -48,16 +49,19 @@ class StepSeries:
             return
         steps = self.series.setdefault(key, OrderedDict())
         number = step.step
+        again, newest = next(reversed(steps), (0, -1))
         if number < 0:  # without a number each is a step of its own
-            number = min(next(reversed(steps), 0), 0) - 1
-        if step.null and number in steps:
+            number = min(newest, 0) - 1
+        elif number < newest - SWAPPED and number <= next(iter(steps))[1]:
+            again += 1  # it counts from the beginning again, as with each epoch
+        if step.null and (again, number) in steps:
             return  # a further row of that step, with other values
-        self.count += steps.pop(number, None) is None
-        steps[number] = step
+        self.count += steps.pop((again, number), None) is None
+        steps[again, number] = step
         if len(steps) > self.most_of_series or self.count > MAX_STEPS:
             self._drop_oldest(key, steps)
 
-    def _drop_oldest(self, key: Key, steps: OrderedDict[int, Step]) -> None:
+    def _drop_oldest(self, key: Key, steps: OrderedDict[tuple[int, int], Step]) -> None:
         _, oldest = steps.popitem(last=False)
         self.count -= 1
         if oldest.nan or oldest.loss_is_none:
