@@ -17,6 +17,7 @@ from analyzers.model.window import SILENT_SECONDS
 from collectors.records import directory_sender
 
 BEFORE_ONSET_SECONDS = 10.0  # the first rank may stand so long before the last sign of progress
+MOST_PAUSES = 16
 MOST_UNCONFIRMED = 8  # nodes that a verdict mentions
 
 
@@ -32,7 +33,7 @@ def make_cut(state: EngineState, incident: Incident) -> Cut:
         abstains=incident.abstains, held_back=incident.held_back, moved_at=moves_since(state, incident),
         until=_restarted_at(state, incident), began_at=_began_at(state, incident), stands_still=stands_still,
         ended_at=_ended_at(state, incident), onset_at=_shows_since(state, incident),
-        slow=_slow(state, incident),
+        slow=_slow(state, incident), pauses=_pauses(state, incident),
     )  # fmt: skip
 
 
@@ -79,6 +80,13 @@ def _slow(state: EngineState, incident: Incident) -> SlowLook | None:
         since=found.since, step=found.step, before_seconds=found.before_seconds, seconds=found.seconds,
         measures=tuple(measures), code=other_code(state, view, found), reported=reported,
     )  # fmt: skip
+
+
+def _pauses(state: EngineState, incident: Incident) -> tuple[tuple[float, float], ...]:
+    """Return the newest pauses of a slow job since its steps became longer."""
+    view = state.jobs.get((incident.job or "", incident.attempt)) if incident.kind == "slow" else None
+    known = [] if view is None else view.progress.rhythm.pauses()
+    return tuple(one for one in known if one[1] > incident.onset_at)[-MOST_PAUSES:]
 
 
 def _restarted_at(state: EngineState, incident: Incident) -> float | None:

@@ -27,6 +27,7 @@ class Downtime(Struct, frozen=True, kw_only=True):
     incident: str
     job: str
     attempt: int | None
+    kind: str = ""  # of the incident
     onset_at: float
     detected_at: float
     last_step: int | None = None
@@ -40,8 +41,8 @@ class Downtime(Struct, frozen=True, kw_only=True):
 def begin_downtime(incident: Incident) -> Downtime:
     """Return the downtime of an incident of a job that has just been opened."""
     return Downtime(
-        incident=incident.id, job=incident.job or "", attempt=incident.attempt, onset_at=incident.onset_at,
-        detected_at=incident.opened_at, last_step=incident.last_step,
+        incident=incident.id, job=incident.job or "", attempt=incident.attempt, kind=incident.kind,
+        onset_at=incident.onset_at, detected_at=incident.opened_at, last_step=incident.last_step,
     )  # fmt: skip
 
 
@@ -64,13 +65,18 @@ def _update(downtime: Downtime, views: list[JobView]) -> Downtime:
     acted = [at for at in acted if at >= downtime.detected_at]
     if downtime.acted_at is None and acted:
         downtime = replace(downtime, acted_at=min(acted))
-    stood = [at for view in same if (at := _went_on_until(view, downtime.onset_at)) is not None]
+    stood = [at for view in same if (at := _went_on_until(view, downtime)) is not None]
     downtime = replace(downtime, stood_at=max(stood, default=downtime.stood_at))
     begun = [row for view in later if (row := _first_good_step(view, -math.inf)) is not None]
     if begun:
         return _end(downtime, min(begun, key=lambda row: row.at))
     if downtime.acted_at is None and any(view.went_on(downtime.detected_at) for view in same):
-        rows = [row for view in same if (row := _first_good_step(view, downtime.detected_at)) is not None]
+        rows = [
+            row
+            for view in same
+            if (after := _as_before_since(view, downtime)) is not None
+            and (row := _first_good_step(view, after)) is not None
+        ]
         return _end(downtime, min(rows, key=lambda row: row.at)) if rows else downtime
     return downtime
 
@@ -81,9 +87,23 @@ def _end(downtime: Downtime, row: StepRow) -> Downtime:
     return replace(downtime, stood_at=stood_at, first_good_at=row.at, resumed_step=row.step, steps_lost=lost)
 
 
-def _went_on_until(view: JobView, onset_at: float) -> float | None:
-    """Return until when steps went on at the job's pace after an instant; None: they did not."""
-    usual, rows = view.rhythm.p99_seconds(), view.rhythm.rows
+def _as_before_since(view: JobView, downtime: Downtime) -> float | None:
+    """Return since when a step of the same attempt may be a good one; None: the slowdown that the incident is of lasts."""
+    if downtime.kind != "slow":
+        return downtime.detected_at
+    if view.progress.slowdown is not None:
+        return None
+    over = view.progress.slowdown_after(downtime.onset_at)
+    return max(
+        downtime.detected_at, view.progress.forgotten_at, 0.0 if over is None or over.until is None else over.until
+    )
+
+
+def _went_on_until(view: JobView, downtime: Downtime) -> float | None:
+    """Return until when steps went on at the job's pace after the onset, at any pace where it is slow; None: they did not."""
+    usual, rows, onset_at = view.rhythm.p99_seconds(), view.rhythm.rows, downtime.onset_at
+    if downtime.kind == "slow" and view.newest_step_at is not None:
+        return view.newest_step_at if view.newest_step_at > onset_at else None
     if usual is None or view.progress.trouble() is not None:
         return None
     before = [row for row in rows if row.at <= onset_at]

@@ -199,6 +199,17 @@ class Evidence:
             if not _is_pair(whose) or (kept[0].is_stopped and kept[0].sequence > after):
                 yield from (one for one in kept if one.sequence > after)
 
+    def stacks(self, after: int) -> Iterator[StackDump]:
+        """Yield the stacks after a sequence number."""
+        found = (
+            one.record
+            for key, kept in self._kept.items()
+            if key[0] is StackDump
+            for one in kept
+            if one.sequence > after
+        )
+        yield from (one for one in _unpacked(found) if isinstance(one, StackDump))
+
     def context(self, through: int) -> Iterator[Record]:
         """Yield the context that was valid at a sequence number, the newest first as far as there is room."""
         found: list[_Kept] = []
@@ -277,7 +288,7 @@ def select_records(
 
 
 def _is_of_another_run(record: Record, cut: Cut) -> bool:
-    """Whether a record is of the processes that ran before or later under the same number, or an event of the next attempt.
+    """Whether a record is of the processes that ran before or later under the same number, of a pause, or an event of the next.
 
     What a node's kernel reported before is of every run; an event that names an attempt is of that one.
     """
@@ -287,6 +298,8 @@ def _is_of_another_run(record: Record, cut: Cut) -> bool:
     if cut.began_at is not None and isinstance(record, OF_A_RUN) and at < cut.began_at:
         return True
     if cut.ended_at is not None and isinstance(record, OF_A_RUN) and at >= cut.ended_at:
+        return True
+    if isinstance(record, StackDump | Profile) and any(begin < at < end for begin, end in cut.pauses):
         return True
     return cut.until is not None and record.attempt is None and isinstance(record, EVENTS) and at > cut.until
 

@@ -125,8 +125,13 @@ class EngineState:
             self.failures.append(Failure(what, subject, why[:200]))
 
     def incident_of(self, key: JobKey) -> Incident | None:
-        """Return the open incident of a job's attempt."""
-        return next((one for one in self.incidents.values() if (one.job, one.attempt) == key), None)
+        """Return the open incident of a job's attempt; of two the one beside which a slowdown rests."""
+        found = [one for one in self.incidents.values() if (one.job, one.attempt) == key]
+        return min(found, key=lambda one: one.kind == "slow", default=None)
+
+    def rests(self, incident: Incident) -> bool:
+        """Whether a slowdown is not looked at now: its job stands still, and another incident is about that."""
+        return incident.kind == "slow" and self.incident_of((incident.job or "", incident.attempt)) != incident
 
     def declared_nodes(self, job: str) -> tuple[str, ...]:
         """Return the nodes that a job's declaration names."""

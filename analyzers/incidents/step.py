@@ -10,6 +10,7 @@ An incident of a job:
     same again: merged, judged again
                                        the job moves, a new attempt does, or it has ended ──► closed
 
+A slowdown rests while its job stands still: an incident of that is opened beside it, and ends it where it shows a fault.
 A round is a round of evidence (``looks`` in stored fields). Time is the receipt clock: ``now`` is an argument. Memory
 (``observe_batch``) and decisions (``step``) are apart: after a restart the log is observed again and nothing is decided twice.
 """
@@ -24,12 +25,11 @@ from msgspec.structs import replace
 
 from analyzers.incidents import infrastructure, messages
 from analyzers.incidents.awaited import hold_back, in_grace, is_awaited, is_fleet_awaited, take_due
+from analyzers.incidents.closing import close_incident, end_slowdown
 from analyzers.incidents.cuts import make_cut, request_judgement
 from analyzers.incidents.detectors import OF_AN_END, find_symptoms
 from analyzers.incidents.job_end import (
     died_again,
-    how_its_job_ended,
-    next_run_at,
     stop_of,
     went_on_to_its_end,
     why_no_crash,
@@ -37,6 +37,7 @@ from analyzers.incidents.job_end import (
 from analyzers.incidents.job_views import JobView, ended_because, has_restarted, recovered_because, stops_again
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS
 from analyzers.incidents.job_views.pace_changes import LEAST_SECONDS
+from analyzers.incidents.job_views.recovery import STANDS_STILL
 from analyzers.incidents.memory import (
     context_records,
     drop_incident,
@@ -94,7 +95,11 @@ def next_due_at(state: EngineState) -> float | None:
     looks = [*state.held_back.values(), *([0.0] if state.changed else [])]
     instants = [max(min(looks), state.looked_at + CHANGED_SECONDS)] if looks else []
     for incident in state.incidents.values():
-        if incident.merged_into is not None or is_awaited(state, (incident.job or "", incident.attempt)):
+        if (
+            incident.merged_into is not None
+            or is_awaited(state, (incident.job or "", incident.attempt))
+            or state.rests(incident)
+        ):
             continue
         if incident.asked_at is not None:
             instants.append(waits_until(state, incident, incident.asked_at))
@@ -160,10 +165,9 @@ def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction
         attempts: dict[str, list[JobView]] = defaultdict(list)
         for view in state.jobs.values():
             attempts[view.job].append(view)
-        open_of = {(incident.job, incident.attempt): incident for incident in state.incidents.values()}
         for key in sorted(keys - state.changed, key=str):
             going = going_on(state.jobs[key], attempts[key[0]], state.declared_nodes(key[0]))
-            look = _look_at(state, state.jobs[key], open_of.get(key), going, now)
+            look = _look_at(state, state.jobs[key], state.incident_of(key), going, now)
             yield from _apart(state, "examine", f"job {key[0]}", look)
     state.ticked_at = now if whole else state.ticked_at
     if whole and not is_fleet_awaited(state, state.jobs):
@@ -172,10 +176,10 @@ def _tick(state: EngineState, now: float) -> Iterator[messages.EngineInstruction
     else:
         infrastructure.merge_incidents(state)
     for id, incident in list(state.incidents.items()):
-        if incident.job is None:
+        if incident.job is None or id not in state.incidents:
             continue
         if whole and not in_grace(state) and _unseen(state, incident, now):
-            yield from _close(state, incident, now, f"nothing was reported of job {incident.job} for an hour")
+            yield from close_incident(state, incident, now, f"nothing was reported of job {incident.job} for an hour")
         elif incident.merged_into is None and not is_awaited(state, (incident.job, incident.attempt)):
             yield from _apart(state, "go on with", id, _go_on(state, id, now))
 
@@ -203,23 +207,24 @@ def _look_at(
         shown = counting(view, shown, incident, next_at, now)
     hold_back(state, view, now)
     others = [one for one in shown if one.kind != "slow"]
-    if incident is not None and incident.kind == "slow" and others:
-        yield from _close(state, incident, now, f"it is more than a slowdown: {others[0].text}")
-        incident, shown = None, others
-    elif incident is not None and incident.kind != "slow":
+    more = incident is not None and incident.kind == "slow" and bool(others)
+    if incident is not None and (more or incident.kind != "slow"):
         shown = others
+    if incident is not None and more and any(one.kind not in STANDS_STILL for one in others):
+        yield from close_incident(state, incident, now, f"it is more than a slowdown: {others[0].text}")
+        incident = None
     while view.broken:
         name, why = view.broken.popitem()
         state.note_failure(f"detect {name} in", f"job {view.job}", why)
     if incident is not None and (because := _over(view, incident, attempts, shown, now)):
         passed = recovered_because(view, incident, now) is not None or went_on_to_its_end(view, incident, now)
         recovered = passed and not has_restarted(view, incident)
-        yield from _close(state, incident, now, because, recovered=recovered)
+        yield from close_incident(state, incident, now, because, recovered=recovered)
         state.changed.add(key)  # a symptom of the next run opens an incident of its own
         return
-    for symptom in folded(shown) if incident is None else shown:
+    for symptom in folded(shown) if incident is None or more else shown:
         incident = state.incident_of(key)
-        if incident is None:
+        if incident is None or (more and incident.kind == "slow"):  # which rests: after a pause it goes on
             yield from _open(state, key, symptom, now)
         elif stops_again(view, incident, symptom):
             yield from _stop_again(state, incident, symptom, now)
@@ -306,6 +311,8 @@ def _stop_again(
 def _go_on(state: EngineState, id: str, now: float) -> Iterator[messages.EngineInstruction]:
     """Do what is due for an open incident: ask again, stop waiting, judge."""
     incident = state.incidents[id]
+    if state.rests(incident):
+        return
     if incident.asked_at is not None and now >= waits_until(state, incident, incident.asked_at):
         state.unanswered[id] = len(state.waiting.get(id, ()))
         incident = replace(incident, asked_at=None, answered=incident.looks, judge_at=now)
@@ -321,7 +328,8 @@ def _go_on(state: EngineState, id: str, now: float) -> Iterator[messages.EngineI
 
 def _judge(state: EngineState, id: str) -> Iterator[messages.EngineInstruction]:
     incident = state.incidents[id]
-    if incident.cut is not None:  # one judgement at a time: the next sees the records that came meanwhile
+    # One judgement at a time: the next sees the records that came meanwhile.
+    if incident.cut is not None or state.rests(incident):
         remember_incident(state, replace(incident, judge_at=state.now + CHANGED_SECONDS))
         return
     remember_incident(state, replace(incident, cut=make_cut(state, incident), judge_at=None, judged_at=state.now))
@@ -353,6 +361,8 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
         yield messages.Publish(
             incident=incident.id, version=incident.published, cut=event.cut, verdict=event.verdict, claims=event.claims
         )
+        if incident.shows == "fault":
+            yield from end_slowdown(state, incident, now)
     remember_incident(state, incident)
     if incident.merged_into is None:
         yield from _go_on(state, incident.id, now)
@@ -366,24 +376,6 @@ def _is_early(verdict: Verdict, unanswered: int) -> bool:
     classes = {root.fault_class for root in verdict.roots}
     by_waits = any(root.cause == "machine" and set(root.families) == {"waits"} for root in verdict.roots)
     return verdict.abstained or (unanswered > 0 and (by_waits or bool(classes & with_trait("no_dump"))))
-
-
-def _close(
-    state: EngineState, incident: Incident, now: float, because: str, *, recovered: bool = False
-) -> Iterator[messages.EngineInstruction]:
-    view = state.jobs.get((incident.job, incident.attempt)) if incident.job is not None else None
-    # Agents report steps some seconds late: a job that moved again may already have stopped once more.
-    moved_until = view.settled_until if view is not None else 0.0
-    settled_at = moved_until if moved_until > incident.opened_at else next_run_at(view, incident)
-    if incident.kind == "slow":
-        settled_at = 0.0  # what befalls the job while its steps take longer is another trouble
-    if recovered and any(symptom.detector == "role_stalled" for symptom in incident.symptoms):
-        # The job goes on without one of its roles: a stall that began meanwhile, and lasts, is another one.
-        settled_at = max(symptom.at for symptom in incident.symptoms)
-    drop_incident(state, incident.id, settled_at)
-    said = state.endings.get(incident.job or "")
-    ended = "" if recovered else how_its_job_ended(view, incident, said, now)
-    yield messages.Close(incident=incident.id, at=now, because=because, ended=ended, recovered=recovered)
 
 
 def _name(key: JobKey, symptom: Symptom, sequence: int) -> str:

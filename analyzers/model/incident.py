@@ -68,6 +68,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     )
     stands_still: bool = True  # a symptom shows a standstill; without one the verdict abstains until a second look
     slow: SlowLook | None = None  # its steps take longer, and nothing else: the job runs
+    pauses: tuple[tuple[float, float], ...] = ()  # of a slow job, in which no step ended: a stack from then is of none
 
 
 class VersionClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -49,6 +49,9 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     ranks: Annotated[
         tuple[int, ...], doc("Its guilty ranks, not all ranks of its node; of `code`, the ranks to examine.")
     ] = ()
+    ranks_on_node: Annotated[
+        int | None, doc("Of a node: how many ranks of the job it is known to hold, guilty or not; null: not known.")
+    ] = None
     devices: Annotated[tuple[str, ...], doc("Its devices, by PCI address or UUID.")] = ()
     role: Annotated[str | None, doc("The role of its ranks; null: none is known.")] = None
     instances: Annotated[tuple[str, ...], doc("Which instances of its role, where they are known by name.")] = ()

@@ -24,9 +24,12 @@ from analyzers.model.tables import tabulate
 from collectors.records import (
     FLIGHT_RECORDER_COLUMNS,
     STEP_COLUMNS,
+    Coverage,
+    Device,
     FlightRecorderDump,
     KernelEvent,
     LogEvent,
+    OpTimings,
     Placement,
     ProcessState,
     Record,
@@ -66,6 +69,18 @@ class Window:
         if len(kinds) == 1:
             return self._by_type[kinds[0]]  # type: ignore[return-value]
         return tuple(record for record in self.records if isinstance(record, kind)) if kinds else ()
+
+    def has_gpus(self, nodes: Collection[str] = ()) -> bool | None:
+        """Return whether these nodes have GPUs, or any where none is given; None where neither an agent nor a trace shows it."""
+        if any(one.type == "gpu" and (not nodes or one.node in nodes) for one in self.records_of(Device)):
+            return True
+        looks = [one for one in self.records_of(Coverage) if not nodes or one.node in nodes]
+        if looked := [one for look in looks for one in look.collectors if one.name == "gpu" and one.runs]:
+            return any(one.nothing < one.runs for one in looked)
+        # The profiler lists the devices that it finds; other traces may leave them out.
+        traces = [one for one in self.records_of(OpTimings) if one.told_by == "kineto"]
+        found = [bool(one.device_model) for one in traces if not nodes or one.node in nodes]
+        return any(found) if found else None
 
     @cached_property
     def kinds(self) -> frozenset[str]:

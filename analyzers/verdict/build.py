@@ -30,8 +30,7 @@ from analyzers.verdict.explain import (
     why_of_set,
 )
 from analyzers.verdict.senders import one_voice
-from collectors.records import Coverage as CoverageReport
-from collectors.records import Device, OpTimings, Placement, StackDump, Unread
+from collectors.records import OpTimings, Placement, StackDump, Unread
 
 VERSION = "0.1.0"
 # A set larger than this, and than half the job, is no answer: the verdict abstains and states what would split it.
@@ -215,7 +214,9 @@ def _one_entry_a_place(label: str, root: Candidate, topology: Topology, evidence
     places: dict[tuple[str, str], list[Suspect]] = {}
     for suspect in root.suspects:
         places.setdefault(_place(suspect, root, topology), []).append(suspect)
-    return [_entry(label, root, place, suspects, evidence) for place, suspects in places.items()]
+    entries = [_entry(label, root, place, suspects, evidence) for place, suspects in places.items()]
+    held = [len(topology.ranks_on(one.id)) if one.kind == "node" else 0 for one in entries]
+    return [msgspec.structs.replace(one, ranks_on_node=count or None) for one, count in zip(entries, held, strict=True)]
 
 
 def _place(suspect: Suspect, root: Candidate, topology: Topology) -> tuple[str, str]:
@@ -349,16 +350,6 @@ def _skew(window: Window) -> float | None:
     return round(max(times) - min(times), 3) if len(times) > 1 else None
 
 
-def has_gpus(window: Window, nodes: Collection[str]) -> bool | None:
-    """Return whether these nodes have GPUs, or any where none is given; None where no agent of theirs has looked."""
-    devices, looks = window.records_of(Device), window.records_of(CoverageReport)
-    if any(one.type == "gpu" and (not nodes or one.node in nodes) for one in devices):
-        return True
-    collectors = [one for look in looks if not nodes or look.node in nodes for one in look.collectors]
-    looked = [one for one in collectors if one.name == "gpu" and one.runs]
-    return any(one.nothing < one.runs for one in looked) if looked else None
-
-
 def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ()) -> Coverage:
     """Return how much of the job was seen. ``nodes``: those of the action."""
     kinds = Counter(str(record.__struct_config__.tag) for record in window.records if not isinstance(record, Unread))
@@ -378,7 +369,7 @@ def coverage_of(window: Window, topology: Topology, nodes: Collection[str] = ())
         ranks_expected=len(topology.ranks) or None,
         ranks_at_least=bool(topology.ranks) and topology.world_size is None,
         ranks_seen=len(seen),
-        has_gpus=has_gpus(window, nodes),
+        has_gpus=window.has_gpus(nodes),
         has_ended=ended.with_error(window) or bool(ended.reported(window)),
         all_ended=ended.of_all(window, topology),
         backends=backends_seen(window),

@@ -191,8 +191,10 @@ def pause_of(rank: int, root: Candidate, witness: Witness, pauses: Pauses) -> Pa
     """Return the pause that a rank is in, None where it is in none, is stopped or has ended, or all share the pause."""
     if witness.stopped(rank) or _shared(rank, witness, pauses):
         return None
-    pause = pauses.seen(witness.observations(rank), witness.rows(rank), witness.helpers(rank))
     observed = witness.observations(rank)
+    pause = pauses.just_left(observed, witness.onset) or pauses.seen(
+        observed, witness.rows(rank), witness.helpers(rank)
+    )
     on_device = bool(observed) and observed[-1].duty.name == "waiting_device"
     return None if on_device and has(root.finding.fault_class, "on_device") else pause
 
@@ -212,8 +214,12 @@ def _written(root: Candidate, found: dict[int, Pause], witness: Witness, rounds:
     ranks = sorted(found)
     first = found[ranks[0]]
     began = instant(first.since if first.since is not None else witness.onset)
-    named = f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {ranges(ranks)} are"
+    is_over = all(pause.left_at is not None for pause in found.values())
+    verb, verbs = ("was", "were") if is_over else ("is", "are")
+    named = f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"ranks {ranges(ranks)} {verbs}"
     since = f", since {began} at the latest" if began else ""
+    if is_over:
+        since = f", and had left it by {instant(max(pause.left_at or 0.0 for pause in found.values()))}"
     bound = f"; after {first.longest_seconds:g} s it is named" if first.longest_seconds else ""
     why = f"{named} {first.words}{since} ({first.where}): a pause, and no rank's fault; {next_round(rounds)}{bound}"
     cause = first.cause
@@ -222,7 +228,7 @@ def _written(root: Candidate, found: dict[int, Pause], witness: Witness, rounds:
         bound = f"up to {first.longest_seconds:g} s"
         why = f"{named} {first.words} ({first.where}): a pause of {bound}, and how long it lasts is not known"
     evidence = tuple(
-        Evidence(text=f"rank {rank} is {pause.words}: {pause.where}", source=pause.source, at=pause.at, rank=rank)
+        Evidence(text=f"rank {rank} {verb} {pause.words}: {pause.where}", source=pause.source, at=pause.at, rank=rank)
         for rank, pause in list(found.items())[:MOST_SHOWN]
     )
     return Excused(root, cause, f"pause_{first.kind}", why, evidence)

@@ -6,6 +6,7 @@ evidence there will be: waits prove who holds the others up, and evict a machine
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzers.model.fault_classes import has
@@ -16,6 +17,7 @@ from analyzers.model.window import last_activity_ns
 from analyzers.verdict.candidates import Candidate, shows_who_only
 from analyzers.verdict.pauses import Pauses
 from analyzers.verdict.witness import Witness
+from collectors.records import ProcessState
 
 ROUNDS_AFTER_SECONDS = (0.0, 10.0, 60.0, 120.0, 180.0, 300.0)
 """When the agents are asked, counted from the opening of an incident; afterwards every five minutes."""
@@ -126,9 +128,13 @@ class EvictionGate:
     def motion(self, rank: int) -> tuple[str, str]:
         """Compare a rank's newest stack with one of an earlier round: (frozen, moving or unseen, a sentence)."""
         rows = self.witness.rows(rank)
-        if len(rows) > 1 and rows[-1].state == rows[-2].state == "D":
-            return FROZEN, f"the process of rank {rank} is uninterruptible in two tables"
         observed = self.witness.observations(rank)
+        if (
+            len(rows) > 1
+            and rows[-1].state == rows[-2].state == "D"
+            and not self._moved_after(rows[-1], observed, rank)
+        ):
+            return FROZEN, f"the process of rank {rank} is uninterruptible in two tables"
         if not observed or observed[-1].dump.at is None:
             return UNSEEN, f"there is no stack of rank {rank}: without one a compile looks like a hang"
         newest_at = observed[-1].dump.at
@@ -143,6 +149,12 @@ class EvictionGate:
         if self._same_place(before, observed[-1], rank):
             return FROZEN, f"rank {rank} stands in the same place in two rounds"
         return MOVING, f"rank {rank} moves: two rounds found it in different places, so it is slow and not stuck"
+
+    def _moved_after(self, row: ProcessState, observed: Sequence[Observation], rank: int) -> bool:
+        """Whether a stack that is newer than a row of the process table shows another place than the one before it."""
+        if len(observed) < 2 or (observed[-1].dump.at or 0.0) <= (row.at or 0.0) + 1.0:
+            return False
+        return not self._same_place(observed[-2], observed[-1], rank)
 
     def _of_the_hang(self, one: Observation) -> bool:
         onset = self.witness.onset

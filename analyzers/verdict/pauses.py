@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyzers.knowledge import Knowledge
@@ -34,6 +34,7 @@ class Pause:
     source: str
     at: float | None  # of the newest stack
     since: float | None  # of the first stack that shows it
+    left_at: float | None = None  # of the newest stack, which shows that it is over
 
     def excuses(self, age_seconds: float | None) -> bool:
         """Whether it has not lasted too long."""
@@ -114,6 +115,19 @@ class Pauses:
             if (started := _first(self.commands, row.command)) is not None:
                 return self._pause(started, f"it has started {row.command[:60]!r}", row.source, row.at, row.started_at)
         return None
+
+    def just_left(self, observed: Sequence[Observation], onset: float | None) -> Pause | None:
+        """Return the pause in which the stack before the newest found a rank that is out of it now; None: there is none.
+
+        What others wait for may have come since: the next round shows it.
+        """
+        if len(observed) < 2 or self._kind_of(observed[-1]) is not None:
+            return None
+        before, newest = observed[-2].dump.at, observed[-1].dump.at
+        if before is None or newest is None or (onset is not None and before < onset - 1.0):
+            return None
+        found = self.seen(observed[:-1], (), ())
+        return None if found is None else replace(found, left_at=newest)
 
     def _kind_of(self, one: Observation) -> tuple[str, Frame] | None:
         """Return the innermost pause of a stack, with its frame."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from collectors.formats.job_log import attempts, components, log_marks, requests, statements, step_lines, stragglers
+from collectors.formats.job_log import (
+    attempts,
+    components,
+    log_marks,
+    requests,
+    statements,
+    step_bars,
+    step_columns,
+    step_lines,
+    stragglers,
+)
 from collectors.formats.job_log.late_steps import has_no_number
 from collectors.formats.kernel_log import kernel_lines
 from collectors.formats.kernel_log.mcelog import HEADINGS
@@ -17,6 +27,7 @@ from collectors.formats.text_lines import LINE_BYTES
 MAX_TEMPLATES, MAX_TEMPLATE_BYTES, LABEL_BYTES = 20_000, 400, 32
 
 JOB, KERNEL, STACK, STEP, LOSS, NO_NUMBER, SMI, ATTEMPT, STRAGGLER, SERVER = 1, 2, 4, 8, 16, 32, 64, 128, 256, 512
+COLUMNS = 1024  # it names the columns of a table of steps
 ALL = JOB | KERNEL | STACK | STEP | LOSS | NO_NUMBER | ATTEMPT | STRAGGLER | SERVER
 BLANKED = bytes.maketrans(b"123456789", b"0" * 9)
 """Turns a line into its template."""
@@ -43,7 +54,7 @@ _WORDS = tuple(
     for mask, words in (
         (KERNEL, (*kernel_lines.WORDS, *HEADINGS, "last message repeated", "-- Boot", '"MESSAGE":[', '"MESSAGE" : [')),
         (STACK, stack_lines.WORDS),
-        (STEP, step_lines.WORDS),
+        (STEP, (*step_lines.WORDS, *step_bars.WORDS)),
         (JOB, log_marks.NO_NUMBER),
         (LOSS, ("loss", "Loss")),
         (SMI, (HEADING,)),
@@ -65,6 +76,7 @@ def _stems() -> tuple[str, ...]:
         *statements.PROGRAMS,
         *(word for word, _ in TROUBLE),
         *(word for _, group in _WORDS for word in group),
+        *step_columns.WORDS,
     )
     return tuple(dict.fromkeys(next((stem for stem in _COMMON if stem in word), word) for word in every))
 
@@ -112,6 +124,8 @@ def _concern(blanked: str) -> Concern:
             mask |= bit
     if is_label(blanked):
         mask |= STACK
+    if any(word in blanked for word in step_columns.WORDS) and step_columns.header_of(blanked) is not None:
+        mask |= COLUMNS
     if mask & (JOB | STEP) and has_no_number(blanked):
         mask |= NO_NUMBER
     return mask, words

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from itertools import chain, pairwise
 
 from collectors.formats import Input, own_gpus, wrapped_cells
-from collectors.formats.job_log import found_events, statements
+from collectors.formats.job_log import found_events, statements, step_bars
 from collectors.formats.job_log.attempt_logs import AttemptLogs
 from collectors.formats.job_log.broken_steps import BrokenStep, is_broken
 from collectors.formats.job_log.families import daemons
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.job_log import MAX_SEGMENTS
-from collectors.formats.job_log.late_steps import LateSteps
+from collectors.formats.job_log.late_steps import LateSteps, has_no_number
+from collectors.formats.job_log.step_columns import StepColumns
 from collectors.formats.kernel_log import kernel_lines, kernel_times
 from collectors.formats.kernel_log.kernel_log import ANYONES, EVENTS_LIMIT, OF_JOBS, Parser
 from collectors.formats.markup import Margin, is_literal, unmarked
@@ -31,6 +32,7 @@ from collectors.formats.tables import cells_of
 from collectors.formats.text_concerns import (
     ATTEMPT,
     BLANKED,
+    COLUMNS,
     JOB,
     KERNEL,
     LOSS,
@@ -49,6 +51,8 @@ from collectors.records import KernelEvent, LogEvent, Record, StackDump, Unread
 
 NO_WORD = "\n"
 """What no line holds."""
+OF_TABLE = "table"
+"""Whose the rows of a table of steps are."""
 SHOWS = (KernelEvent, LogEvent, StackDump)
 """Beside one of these a title and a person's words are read as words alone; steps show no error, as they may."""
 _JOB_SERVICES = (
@@ -108,6 +112,7 @@ class _Reader:
         self.smi = SmiLines(input)
         self.own_gpus = own_gpus.OwnGpus()
         self.late = LateSteps(self._take_step)
+        self.columns = StepColumns()
         self.of_machine = of_machine
         self.concerns = Concerns()
         self.kernel_events = 0
@@ -150,8 +155,16 @@ class _Reader:
         if own_gpus.WORD in whole:
             self.own_gpus.take(shown(line) for line in lines if own_gpus.WORD in line)
         blanked = whole.translate(BLANKED).split(b"\n")
-        known, open_ = self.concerns.of_template, self.wants_next()
+        known, open_, columns = self.concerns.of_template, self.wants_next(), self.columns
         for at, template in enumerate(blanked):
+            if columns.header is not None and columns.holds(template):
+                row = shown(lines[at])
+                if open_:
+                    self.late.flush()
+                    self._take_step(number + at, row)
+                else:
+                    self.late.add(number + at, row, is_number=not has_no_number(row), key=OF_TABLE)
+                continue
             mask, words = known.get(template) or self.concerns.learn(template)
             if open_:
                 mask |= JOB | (STACK if self.stacks.busy else 0) | (KERNEL if self.kernel.busy else 0)
@@ -161,6 +174,9 @@ class _Reader:
                 continue
             elif mask == SERVER and not self.job.found.of_streams and self.job.streams.last_line is None:
                 continue  # nothing has failed that a server could have survived
+            if mask & COLUMNS:
+                self.late.flush()
+                columns.begin(shown(lines[at]))
             text = shown(lines[at]) if self.margin is None else self.margin.off(shown(lines[at]))
             below = lines[at + 1] if at + 1 < len(lines) else after
             if (
@@ -171,15 +187,30 @@ class _Reader:
                 and not self.job.lost
                 and "\r" not in text
                 and not is_broken(text, below)
+                and not self._is_of_bar(text)
             ):
                 self.late.add(number + at, text, is_number=not mask & NO_NUMBER)
                 continue
+            if mask & STEP and step_bars.may_hold(text):
+                self.late.flush_of(text)
+                self.job.take_bars(number + at, lines[at].decode(errors="replace"))
             yield from self._take(number + at, text, mask, words, below)
             open_ = self.wants_next()
             if self.full:
                 return
 
+    def _is_of_bar(self, text: str) -> bool:
+        """Whether the bars above a line give its step the number: they are read before it."""
+        return self.job.bars.seen and "{'" in text
+
     def _take_step(self, number: int, text: str) -> None:
+        if self.columns.header is not None and self.columns.holds(text.encode().translate(BLANKED)):
+            line = peel(number, text, numbered=self.job.numbered, seen_at=self.input.dated_by)
+            if (step := self.columns.step(line)) is not None:
+                self.job.take_step(step, line)
+            return
+        if step_bars.may_hold(text):
+            self.job.take_bars(number, text)
         self.job.take(number, text, ())
 
     def _take(self, number: int, text: str, mask: int, words: tuple[str, ...], below: bytes) -> Iterator[Record]:
@@ -227,7 +258,7 @@ class _Reader:
             return
         if mask & STEP or self.job.streams.quotes_texts:
             self.late.flush_of(text)
-        if mask & NO_NUMBER:
+        if mask & NO_NUMBER or self._is_of_bar(text):
             self.late.flush()
         *before, last = text.split("\r")[-MAX_SEGMENTS:] if "\r" in text else (text,)
         for segment in before:

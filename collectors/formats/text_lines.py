@@ -28,7 +28,10 @@ def lines(stream: BinaryIO, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int
 
 
 def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield whole lines, a chunk at a time; of a line longer than a chunk only the beginning is held."""
+    """Yield whole lines, a chunk at a time; of a line longer than a chunk only the beginning is held.
+
+    Of one that a progress bar redraws for ever, the newest drawings too.
+    """
     held, skipping = b"", False
     while data := stream.read(MANY_BYTES):
         if skipping:
@@ -40,7 +43,10 @@ def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
         if lines:
             yield lines
         if len(held) > LINE_BYTES:
-            held, skipping = held[:LINE_BYTES], True
+            newest = held[max(len(held) - MANY_BYTES, LINE_BYTES) :]
+            redrawn = newest.find(b"\r")
+            skipping = redrawn < 0
+            held = held[:LINE_BYTES] + (b"" if skipping else newest[redrawn:])
     if held:
         yield [held]
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -218,10 +219,11 @@ def _judged(
         earlier = _verdict(records, knowledge, attempts[-2])[0]
         return with_earlier(sound or verdict, earlier), window, shape
     if sound is None and verdict.symptom == "unknown" and are_of_steps(records):
-        from collectors.records import Unread
+        from collectors.records import Steps, Unread
 
         unread = [record for record in records if isinstance(record, Unread)]
-        raise NothingUsed(_nothing(paths, read=True), list(_folded(unread)))
+        sources = [record.source for record in records if isinstance(record, Steps)]
+        raise NothingUsed(_nothing(paths, read=True, of_steps=sources), list(_folded(unread)))
     return sound or verdict, window, shape
 
 
@@ -245,8 +247,10 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     return records
 
 
-def _nothing(paths: Sequence[Path], *, read: bool) -> str:
-    from service.cli.unused_lines import first_unused
+def _nothing(paths: Sequence[Path], *, read: bool, of_steps: Sequence[str] = ()) -> str:
+    """Return why nothing can be judged. ``of_steps``: the sources of what reports steps."""
+    from service.cli.stepless_logs import without_steps
+    from service.cli.unused_lines import MOST_FILES, files, first_unused
     from service.cli.whole_text import why_nothing
 
     named = ", ".join(shown(str(path)) for path in paths[:3]) + (" …" if len(paths) > 3 else "")
@@ -259,7 +263,8 @@ def _nothing(paths: Sequence[Path], *, read: bool) -> str:
         said = f"though it has words of a fault: {shown(line)}; add dumps, stacks or the whole log"
         return f"no rule uses anything in {named}, {said}"
     if read:
-        return f"nothing in {named} shows a fault or a wait, a log without errors for example: add dumps or stacks"
+        said = without_steps(list(islice(files(paths), MOST_FILES)), of_steps) or "a log without errors for example"
+        return f"nothing in {named} shows a fault or a wait; {said}; add dumps or stacks"
     return f"nothing readable in {named}: `faulthound formats` lists what can be read and how to make it"
 
 

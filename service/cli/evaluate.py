@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("origin", "fault", "ranks", "cases", "decidable", "top-1", "exact", "class", "abstained", "wrong",
            "false evictions", "s/case")  # fmt: skip
-MOST_LISTED = 20  # cases that are not as labelled, below the tables
+MOST_LISTED = 20  # cases of a list below the tables
 
 
 def evaluate(
@@ -95,10 +95,18 @@ def _print(found: Evaluation) -> None:
     print_table(COLUMNS, [_cells(row) for row in found.by_scale])
     for origin, calibration in found.calibration.items():
         print_lines(["", *_calibration_lines(origin, calibration)])
-    other = [one for one in found.cases if one.result != "exact" or one.innocent]
-    if other:
-        more = len(other) - MOST_LISTED
-        print_lines(["", "Not exactly as labelled:", *(f"  {_line(one)}" for one in other[:MOST_LISTED])])
+    other = [one for one in found.cases if one.result not in {"exact", "abstained"} or one.innocent]
+    of_class = [one for one in found.cases if one.case in found.class_wrong]
+    silent = [one for one in found.cases if one.case in found.abstained]
+    _print_cases("Not exactly as labelled:", [_line(one) for one in other])
+    _print_cases("The culprit is right, the class is not:", [_class_line(one) for one in of_class])
+    _print_cases("Abstained:", [_line(one) for one in silent])
+
+
+def _print_cases(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        print_lines(["", title, *(f"  {line}" for line in lines[:MOST_LISTED])])
+        more = len(lines) - MOST_LISTED
         print_lines([f"  … and {more:,} more; --json has all"] if more > 0 else [])
 
 
@@ -137,3 +145,7 @@ def _line(one: Outcome) -> str:
     innocent = f"; takes out {', '.join(one.innocent)}" if one.innocent else ""
     open_case = "" if one.decidable else " (not decidable)"
     return f"{one.case}: {one.result}{open_case}: {named}, action {one.action}{innocent}"
+
+
+def _class_line(one: Outcome) -> str:
+    return f"{one.case}: {', '.join(one.stated)}; labelled {', '.join(one.labelled)}"

@@ -155,7 +155,8 @@ def incident_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     from service.reports import history
 
     found = history.of_incident(row)
-    last = ("no verdict yet", "", "") if found is None else (found.named, found.sure, found.deed)
+    none = "no verdict yet" if row["closed_at"] is None else "no verdict"
+    last = (none, "", "") if found is None else (found.named, found.sure, found.deed)
     opened, closed = shown_instant(row["opened_at"]), shown_instant(row["closed_at"])
     return row["id"], opened, closed, row["kind"], row["job"] or "(fleet)", *last
 
@@ -185,7 +186,7 @@ def _print_incident(
         print_lines([""])
         print_table(history.COLUMNS, history.lines(history.versions_of(found, versions)))
     if document is None:
-        print_lines(["", "No verdict yet."])
+        print_lines(["", "No verdict yet." if found["closed_at"] is None else "It was closed without a verdict."])
     else:
         print_lines(
             ["", "The verdict as it stood before the incident was closed:", ""]

@@ -206,8 +206,9 @@ def steps_lines(steps: Mapping[str, Any] | None, unicode: bool) -> Iterator[str]
     if steps["median_seconds"] is not None:
         recent = steps["recent_seconds"]
         line = f"  {sparkline.text(recent)}" if unicode else ""
-        longest = f"the longest {steps['longest_seconds']:.3g} s"
-        yield f"{steps['median_seconds']:.3g} s a {unit} (median of the last {len(recent)} reports; {longest}){line}"
+        lengths = (("the longest", steps["longest_seconds"]), ("the longest pause", steps.get("longest_pause_seconds")))
+        longest = "".join(f"; {which} {seconds:.3g} s" for which, seconds in lengths if seconds is not None)
+        yield f"{steps['median_seconds']:.3g} s a {unit} (median of the last {len(recent)} reports{longest}){line}"
 
 
 def _print_ettr(ettr: dict[str, float | None]) -> None:

@@ -20,6 +20,7 @@ from service.client import UserError
 if TYPE_CHECKING:
     from service.evaluation.calibration import Calibration
     from service.evaluation.forecasts import Forecast
+    from service.evaluation.labels import Label
     from service.evaluation.learning import Learned
 
 FILE_NAME = "calibration.toml"
@@ -93,12 +94,26 @@ def _forecasts(
     if not cases and not incidents:
         named = ", ".join(map(str, folders))
         raise UserError(f"there is neither labels.toml nor {INCIDENTS} at or below {named}: docs/learn.md has examples")
+    of_incidents = [found for path in incidents for found in _of_incident(path, speech)]
+    _enough_labelled(cases, of_incidents)
+    yield from of_incidents
     for one in judge_cases(cases, load_knowledge(knowledge), workers, speech):
         if one.verdict is not None and one.topology is not None:
             is_guilty = guilt(one.label, one.verdict, one.topology.ranks_on)
             yield from forecasts_of(str(one.label.paths[0]), one.label.origin, one.verdict, is_guilty)
-    for path in incidents:
-        yield from _of_incident(path, speech)
+
+
+def _enough_labelled(cases: Sequence[Label], of_incidents: Sequence[Forecast]) -> None:
+    """Refuse labelled cases of which too few are there whatever their verdicts are, before any is diagnosed."""
+    from service.evaluation.learning import FEWEST_CASES
+
+    most = len({one.paths[0] for one in cases}) + len({one.case for one in of_incidents})
+    if cases and most < FEWEST_CASES:
+        raise UserError(
+            f"labelled cases: {most}, and it takes {FEWEST_CASES} that name a culprit; none was diagnosed: label more "
+            "incidents, or give feedback on closed ones (docs/learn.md)"
+        )
+    _one_origin({*(one.origin for one in cases), *(one.origin for one in of_incidents)})
 
 
 def _of_incident(path: Path, speech: Speech) -> list[Forecast]:
@@ -121,10 +136,12 @@ def _enough(forecasts: Sequence[Forecast]) -> None:
         raise UserError(
             f"cases that name a culprit and can be held against the truth: {named}, and it takes {FEWEST_CASES}: add cases"
         )
-    if len(origins := sorted({one.origin for one in forecasts})) > 1:
-        raise UserError(
-            f"the cases are {' and '.join(origins)} ones: learn from each apart, for the table states which they were"
-        )
+
+
+def _one_origin(origins: set[str]) -> None:
+    if len(origins) > 1:
+        named = " and ".join(sorted(origins))
+        raise UserError(f"the cases are {named} ones: learn from each apart, for the table states which they were")
 
 
 def _learned(forecasts: Sequence[Forecast]) -> Learned:

@@ -26,14 +26,17 @@ def read(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help=f"Newest entries shown of each dump ({ENTRIES_FOR_PEOPLE}; all with --json)."
+            min=0,
+            metavar="N",
+            help=f"Newest entries shown of each dump or series of steps ({ENTRIES_FOR_PEOPLE}; all with --json).",
         ),
     ] = None,
 ) -> None:
     """Print the records that the readers see in files: kind, time, node, rank and the kind's own fields.
 
     A time marked (file) is the file's own, where its text states none. What was not read is printed
-    with the reason. A flight-recorder dump is one record whose collectives are its entries.
+    with the reason. A flight-recorder dump is one record whose collectives are its entries, the steps
+    of a log are one of which each step is an entry.
 
     \b
     Examples:
@@ -73,16 +76,16 @@ def _print_json(files: list[Path], limit: int | None) -> bool:
 def _print_table(files: list[Path], limit: int) -> bool:
     from collectors.records.printable import printable
     from service.cli.output import print_table
-    from service.cli.record_rows import as_row, entry_rows
+    from service.cli.record_rows import as_row, entry_table
 
     records = list(_records(files))
     if records:
         print_table(("kind", "time", "node", "rank", "what", "source"), [as_row(record) for record in records])
     for record in records:
-        rows = entry_rows(record, limit)
+        head, rows = entry_table(record, limit)
         if rows:
             sys.stdout.write(f"\n{printable(record.source)}: the newest {len(rows)} entries\n")
-            print_table(("group", "seq", "operation", "state", "created", "sizes"), rows)
+            print_table(head, rows)
     return any(not _unread(record) for record in records)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -21,10 +22,14 @@ from collectors.records import (
     Record,
     Samples,
     StackDump,
+    Steps,
 )
 from service.cli.record_columns import decoded, rows, values
 from service.reports.instants import rfc3339
 
+DUMP_HEAD = ("group", "seq", "operation", "state", "created", "sizes")
+STEP_VALUES = ("seconds", "loss", "gradient_norm", "tokens_per_second", "tflops")
+STEP_HEAD = ("step", "time", "seconds", "loss", "norm", "tokens/s", "TFLOP/s")
 _LINE = re.compile(r":\d+$")  # after the path in a source
 _TEXTS = ("group", "operation", "input_sizes", "output_sizes", "dtypes", "frames")
 _INSTANTS = ("created_ns", "started_ns", "completed_ns", "timeout_ms")
@@ -33,7 +38,7 @@ _ORDER = ("kind", "source", "at", "time", "node", "rank")
 
 def as_fields(record: Record, limit: int | None = None) -> dict[str, Any]:
     """Return the record's own fields, common ones first, with ``time`` (RFC 3339) beside ``at``; unset ones are left out."""
-    fields = _dump(record, limit) if isinstance(record, FlightRecorderDump) else _plain(record)
+    fields = _dump(record, limit) if isinstance(record, FlightRecorderDump) else _plain(record, limit)
     if record.at is not None:
         fields["time"] = rfc3339(record.at)
     fields.update((name, _clean(value)) for name, value in fields.items() if isinstance(value, str))
@@ -56,11 +61,13 @@ def _modified_at(record: Record) -> float | None:
         return None
 
 
-def entry_rows(record: Record, limit: int) -> list[tuple[str, ...]]:
-    """Return the newest entries of a dump as rows of a table; none for any other record."""
+def entry_table(record: Record, limit: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the head and rows of a table of the newest entries of a dump, or of steps; no rows for any other record."""
+    if isinstance(record, Steps):
+        return STEP_HEAD, [_step_row(entry) for entry in newest(_step_entries(record), limit)]
     if not isinstance(record, FlightRecorderDump):
-        return []
-    return [
+        return DUMP_HEAD, []
+    return DUMP_HEAD, [
         (
             entry.get("group", ""),
             str(entry.get("collective_seq", "")),
@@ -73,7 +80,40 @@ def entry_rows(record: Record, limit: int) -> list[tuple[str, ...]]:
     ]
 
 
+def newest(entries: Sequence[dict[str, Any]], limit: int | None) -> Sequence[dict[str, Any]]:
+    """Return the newest entries; all without a limit."""
+    return entries if limit is None else entries[max(0, len(entries) - limit) :]
+
+
+def _step_entries(record: Steps) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = (decoded(record) or {}).get("entries", [])
+    return entries
+
+
+def _step_row(entry: dict[str, Any]) -> tuple[str, ...]:
+    time = rfc3339(entry["at"]) if "at" in entry else ""
+    values = (f"{entry[name]:.4g}" if name in entry else "" for name in STEP_VALUES)
+    return (str(entry.get("step", "")), time, *values)
+
+
+def _steps_summary(record: Steps) -> str:
+    """Return which steps there are, with the median seconds of one and the first and last loss."""
+    entries = _step_entries(record)
+    numbers = [entry["step"] for entry in entries if "step" in entry]
+    seconds = [entry["seconds"] for entry in entries if "seconds" in entry]
+    losses = [entry["loss"] for entry in entries if "loss" in entry]
+    known = [
+        f"{record.count:,} step{'s' if record.count != 1 else ''} ({record.told_by})",
+        f"{numbers[0]:,} to {numbers[-1]:,}" if numbers else "without numbers",
+        f"{median(seconds):.4g} s a step (median)" if seconds else "no seconds a step",
+        f"loss {losses[0]:.4g} to {losses[-1]:.4g}" if losses else "no loss",
+    ]
+    return ", ".join(known)
+
+
 def _summary(record: Record) -> str:
+    if isinstance(record, Steps):
+        return _steps_summary(record)
     if isinstance(record, FlightRecorderDump):
         unfinished = sum(state != 2 for state in _column(record, "state"))
         cut = ", cut short" if record.truncated else ""
@@ -98,11 +138,13 @@ def _short(value: object, most: int = 120) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _plain(record: Record) -> dict[str, Any]:
+def _plain(record: Record, limit: int | None) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_members)
     if (meant := decoded(record)) is not None:
         raw = ("columns", "strings", "ticks", "monotonic_ticks", "values")
         fields = {name: value for name, value in fields.items() if name not in raw} | meant
+    if isinstance(record, Steps):
+        fields["entries"] = list(newest(fields["entries"], limit))
     return fields
 
 
@@ -126,8 +168,7 @@ def _dump(record: FlightRecorderDump, limit: int | None) -> dict[str, Any]:
 
 
 def _entries(record: FlightRecorderDump, limit: int | None) -> Iterator[dict[str, Any]]:
-    every = list(rows(record.columns, FLIGHT_RECORDER_COLUMNS))
-    for row in every if limit is None else every[max(0, len(every) - limit) :]:
+    for row in newest(list(rows(record.columns, FLIGHT_RECORDER_COLUMNS)), limit):
         entry: dict[str, Any] = {}
         for name, value in row.items():
             if name in _TEXTS:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from analyzers.model.verdict import Rejected, Verdict
-    from collectors.records import Record
+    from analyzers.model.verdict import Missing, Rejected, Verdict
+    from collectors.records import Record, Steps
 
 HEAD_BYTES = 1 << 16
 _OF_MACHINES = frozenset({"hosts", "kernel_log"})
@@ -38,7 +38,7 @@ def sound_verdict(
         found = _of_sound_steps(alone, own, logs)
     else:
         found = _of_good_end(alone, own, logs)
-    return found and _with_later(found, verdict)
+    return found and _with_later(_with_unjudged(found, own, logs), verdict)
 
 
 def of_teardown(verdict: Verdict, paths: Sequence[Path]) -> Verdict:
@@ -127,7 +127,7 @@ def _of_good_end(verdict: Verdict, records: Sequence[Record], paths: Sequence[Pa
 def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence[Path]) -> Verdict | None:
     """Return the verdict on sound steps alone. They show no hang, so the job is not called healthy.
 
-    None: there are no steps, a file is damaged, a line has words of a fault, or the ranks stopped at different steps.
+    It abstains where ranks stopped at different steps. None: no steps, a damaged file, or a line with words of a fault.
     """
     from collectors.records import Steps, Unread
     from service.cli.unused_lines import finished, first_unused
@@ -136,13 +136,48 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
     whole = not any(
         isinstance(record, Unread) and record.outcome not in {"unrecognised", "empty"} for record in records
     )
-    counts = {record.count for record in steps}
-    if len(counts) != 1 or not whole or (first_unused(paths) is not None and finished(paths) is None):
+    if not steps or not whole or (first_unused(paths) is not None and finished(paths) is None):
         return None
+    for role in sorted({record.role or "" for record in steps}):
+        if (apart := _apart([record for record in steps if (record.role or "") == role])) is not None:
+            return msgspec.structs.replace(verdict, missing=(apart, *verdict.missing))
     ranks = len({(record.role, record.rank) for record in steps if record.rank is not None})
     many, of = (ranks, "rank") if ranks else (len(steps), "log")
-    why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counts.pop():,} steps{' each' if many > 1 else ''}"
+    fewest, most = min(record.count for record in steps), max(record.count for record in steps)
+    counted = f"{most:,} steps" if fewest == most else f"{fewest:,} to {most:,} steps"
+    why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counted}{' each' if many > 1 else ''}"
     return _without(verdict, why)
+
+
+def _apart(steps: Sequence[Steps]) -> Missing | None:
+    """Return that logs end at different steps, further apart than the widest gap between two steps that one reports."""
+    from analyzers.model.verdict import Missing
+    from service.cli.record_columns import values
+
+    ends, widest = [], 1
+    for record in steps:
+        numbers = values(record.columns.get("step", b""), "<i8")
+        counted = not numbers or min(numbers) < 0
+        ends.append((record.count if counted else numbers[-1], record))
+        widest = max(widest, 1 if counted or len(numbers) < 2 else (numbers[-1] - numbers[0]) // (len(numbers) - 1))
+    (first, behind), (last, ahead) = (choose(ends, key=lambda end: end[0]) for choose in (min, max))
+    if last - first < widest:
+        return None
+    one, other = (Path(record.source).name for record in (behind, ahead))
+    what = f"whether a rank has stopped: {one} ends at step {first:,}, {other} at step {last:,}"
+    return Missing(what=f"{what}; stacks or dumps of every rank would decide")
+
+
+def _with_unjudged(sound: Verdict, records: Sequence[Record], logs: Sequence[Path]) -> Verdict:
+    """State which logs show no steps: their pace was not judged."""
+    from analyzers.model.verdict import Missing
+    from collectors.records import Steps, Unread
+    from service.cli.stepless_logs import without_steps
+
+    sources = [record.source for record in records if isinstance(record, Steps | Unread)]
+    if not (said := without_steps(logs, sources)):
+        return sound
+    return msgspec.structs.replace(sound, missing=(Missing(what=f"the pace: {said}"), *sound.missing))
 
 
 def _without(verdict: Verdict, why: str) -> Verdict:

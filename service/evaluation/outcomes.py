@@ -33,6 +33,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ]
     first_right: Annotated[bool, doc("Whether the first culprit is right; of a label without culprits, as exact.")]
     class_right: Annotated[bool, doc("Whether cause and fault class are among those of the label.")]
+    stated: Annotated[tuple[str, ...], doc("The verdict's cause, and the fault classes of its roots.")] = ()
+    labelled: Annotated[tuple[str, ...], doc("The causes and fault classes that are right, by its label.")] = ()
     innocent: Annotated[tuple[str, ...], doc("Innocent machines that the action would take out.")]
     probability: Annotated[float | None, doc("Of the first culprit; null: none is named.")]
     likely: Annotated[
@@ -61,6 +63,8 @@ def outcome_of(label: Label, verdict: Verdict, ranks_on: RanksOn, seconds: float
         result=result,
         first_right=judge.is_right(first) if first is not None and label.culprits else result == "exact",
         class_right=judge.class_right(),
+        stated=(verdict.cause, *dict.fromkeys(root.fault_class for root in verdict.roots)),
+        labelled=(*label.causes, *label.classes),
         innocent=judge.innocent_taken_out(),
         probability=None if first is None else first.probability,
         likely=first is not None and judge.is_likely(first),
@@ -80,7 +84,7 @@ def without_verdict(label: Label, why: str, seconds: float) -> Outcome:
     return Outcome(
         case=label.name, fault=label.fault, origin=label.origin, decidable=label.decidable, ranks=0, result="abstained",
         first_right=False, class_right=False, innocent=(), probability=None, likely=False, named=(), action="none",
-        why=why, seconds=round(seconds, 4),
+        why=why, seconds=round(seconds, 4), labelled=(*label.causes, *label.classes),
     )  # fmt: skip
 
 

@@ -48,6 +48,10 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     by_scale: Annotated[tuple[Row, ...], doc("A row an origin and scale.")]
     by_fault_and_scale: Annotated[tuple[Row, ...], doc("A row an origin, fault and scale.")]
     calibration: Annotated[dict[str, Calibration | None], doc("Origin → calibration; null: no culprit is named.")]
+    class_wrong: Annotated[
+        tuple[str, ...], doc("Decidable cases whose first culprit is right, and the cause or class is not.")
+    ]
+    abstained: Annotated[tuple[str, ...], doc("Cases in which nothing is named.")]
     cases: Annotated[tuple[Outcome, ...], doc("Every case.")]
 
 
@@ -64,6 +68,8 @@ def evaluation(outcomes: Sequence[Outcome], version: str, knowledge: str) -> Eva
             origin: _calibrated([one for one in outcomes if one.origin == origin])
             for origin in sorted({one.origin for one in outcomes})
         },
+        class_wrong=tuple(one.case for one in outcomes if one.decidable and one.first_right and not one.class_right),
+        abstained=tuple(one.case for one in outcomes if one.result == "abstained"),
         cases=tuple(outcomes),
     )
 

@@ -51,7 +51,7 @@ def page(
         versions=list(history.lines(versions)), timeline=timeline[:MOST_HAPPENINGS],
         acting=next((one for one in remedies if one.plan["id"] == planned), None),
         timeline_is_cut=len(timeline) > MOST_HAPPENINGS, instants=_instants(incident.downtime), remedies=remedies,
-        **_shown(verdict),
+        **_shown(verdict, incident.status),
     )  # fmt: skip
 
 
@@ -62,9 +62,13 @@ def rows(
     return [(one, history.of_incident(msgspec.to_builtins(one))) for one in incidents]
 
 
-def _shown(verdict: Verdict | None) -> dict[str, Any]:
+def _shown(verdict: Verdict | None, status: str) -> dict[str, Any]:
     if verdict is None:
-        return {"v": None, "tone": "open", "title": "no verdict yet"}
+        return {
+            "v": None,
+            "tone": "open",
+            "title": "no verdict yet" if status == "open" else "closed without a verdict",
+        }
     shown = html.shown(verdict)
     return {**shown, "title": str(shown["headlines"][0])}
 

@@ -42,9 +42,16 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
         *([] if progress.get("has_loss", True) or progress["p99_seconds"] is None else [NO_LOSS]),
         *(_latent(one) for one in progress.get("latent", ()) if progress["ended_at"] is None),
         *(_reported(one) for one in progress.get("stragglers", ()) if progress["ended_at"] is None),
-        *(f"It pauses for {one['seconds']:.0f} s every {one['period']:,} steps." for one in progress["habits"]),
+        *(_pauses(one) for one in progress["habits"]),
         *_of_unconfirmed(progress.get("unconfirmed", ())),
     ]
+
+
+def _pauses(habit: Mapping[str, Any]) -> str:
+    """Say for how long and how often it pauses, as exactly as its reports show that."""
+    period, within = habit["period"], habit.get("within", 0)
+    often = f"every {period:,} steps" if not within else f"every {period - within:,} to {period + within:,} steps"
+    return f"It pauses for {habit['seconds']:.0f} s {often}."
 
 
 def _goes_on(progress: Mapping[str, Any]) -> str:

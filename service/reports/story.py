@@ -164,17 +164,16 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     plural = len(culprits) > 1 or (culprits[0].kind in ("rank", "group", "stage") and len(culprits[0].ranks) > 1)
     assumed = any(root.assumes for root in verdict.roots if root.root == culprits[0].root)
     deeds = _IF_IT_STANDS if assumed else _DEEDS.get(verdict.symptom, ("is behind it", "are behind it"))
-    deed = deeds[plural]
     of_several = len({culprit.root for culprit in verdict.culprits}) > 1
     own = next((root.onset for root in verdict.roots if root.root == culprits[0].root), None)
     onset = own or (None if of_several else verdict.onset)
     when = f"{'at' if verdict.symptom == 'crash' else 'since'} {moment(onset)}" if onset else ""
     of_root = next((root.fault_class for root in verdict.roots if root.root == culprits[0].root), "")
     who = "A person or the platform" if of_root == "terminated" else name_culprits(culprits)
-    if of_root == "gray_setting":
-        deed = _BY_A_SETTING[plural]
-    if has(of_root, "own_input"):
-        who = _ranks_first(culprits) or who
+    if has(of_root, "own_input") or (verdict.symptom == "slow" and any(map(_holds_others, culprits))):
+        who = (by_rank := _ranks_first(culprits)) or who
+        plural = plural or (by_rank is not None and len(culprits[0].ranks) > 1)
+    deed = (_BY_A_SETTING if of_root == "gray_setting" else deeds)[plural]
     if has(of_root, "was_ended"):  # that it was ended is certain, and the probability is of more than that
         ends = f"{'were' if plural else 'was'} killed (SIGKILL)"
         return Headline(who, ends, f"{when}, and nothing read shows by whom".removeprefix(", "), "")
@@ -211,6 +210,11 @@ def is_named_after_ranks(name: str) -> bool:
 def by_agents(verdict: Verdict) -> bool:
     """Whether agents sent what it rests on: then its sources are no files."""
     return bool(verdict.coverage.sources.get("coverage") or verdict.coverage.sources.get("command_result"))
+
+
+def _holds_others(culprit: Culprit) -> bool:
+    """Whether it is a node with ranks that are not guilty: by what its own ranks show, the node is not slow as a whole."""
+    return culprit.ranks_on_node is not None and 0 < len(culprit.ranks) < culprit.ranks_on_node
 
 
 def _ranks_first(culprits: Sequence[Culprit]) -> str | None:

@@ -27,6 +27,7 @@ class KinetoJob:
     """Milliseconds a step, by rank where they differ. ``extra``: of Python code before the forward, in no operation."""
 
     world: int = 4
+    ranks_a_node: int = 1
     steps: int = 10
     forward: float = 20.0
     backward: float = 40.0
@@ -77,7 +78,8 @@ class KinetoJob:
             info["pg_config"] = [group for group in self.groups if rank in group["ranks"]]
         devices = [{"id": 0, "name": "NVIDIA H100", "numSms": 132}] if self.device else []
         return {
-            "schemaVersion": 1, "deviceProperties": devices, "distributedInfo": info, "host_name": f"gpu-{rank:04d}",
+            "schemaVersion": 1, "deviceProperties": devices, "distributedInfo": info,
+            "host_name": f"gpu-{rank // self.ranks_a_node:04d}",
             "displayTimeUnit": "ms", "baseTimeNanoseconds": 0, "traceEvents": events, "traceName": f"{rank}.json",
         }  # fmt: skip
 

@@ -20,6 +20,7 @@ FEW_STEPS, STEADY = (
     5,
     2.0,
 )  # a jump in a short log: so many steps before it and after, those before within so many times
+AGAIN = 2  # spikes that passed before: a hard batch, or another task, comes every so often
 LASTING, MOST_SUSPECTS = 0.45, 8  # the strength of the one rank whose values stay large; more are no suspects
 RECENT, RECENT_SECONDS = 10, 120.0  # steps and time in which the incident of a live job that recovered is judged
 
@@ -101,6 +102,9 @@ def _spike(mine: Rows, field: str) -> Spike | None:
     if not sizes[-1] > TIMES * usual > 0:
         return None
     usually = np.flatnonzero(sizes <= TIMES * usual)
+    begun = np.diff((sizes[: int(usually[-1]) + 1] > TIMES * usual).astype(np.int8), prepend=0) > 0
+    if np.count_nonzero(begun) >= AGAIN:
+        return None
     return Spike(float(sizes[-1]) / usual, mine[int(usually[-1]) + 1], mine[-1])
 
 
@@ -117,20 +121,21 @@ def _usual(before: NDArray[np.float64], value: float) -> float:
 
 
 def jump(records: Sequence[Steps], rows: Rows) -> Iterator[Finding]:
-    """Yield the step since which the loss is many times what it was, and stays so: of a short log, steady until then."""
+    """Yield the step since which the loss or the norm is many times what it was, and stays so: of a log, steady until then."""
     last = np.append(rows["step"][1:] != rows["step"][:-1], True)
-    known = rows[last][np.isfinite(rows[last]["loss"])]
-    losses = known["loss"]
-    if len(known) < 2 * FEW_STEPS or losses.min() <= 0:
-        return  # a loss about 0, as of a policy, has no scale of its own
-    high = losses > TIMES * float(np.median(losses[:FEW_STEPS]))
-    first = int(np.argmax(high))
-    usual = float(np.median(losses[:first])) if first else 0.0
-    steady = first >= FEW_STEPS and float(losses[:first].max()) <= STEADY * usual
-    if steady and len(known) - first >= FEW_STEPS and float(losses[first:].min()) > TIMES * usual:
-        size = f"{float(np.median(losses[first:])) / usual:.1f} times the median of the steps before, and stays so"
-        text = f"the loss is {float(losses[first]):.4g} {where(known[first])}, {size}"
-        yield finding("spike", evidence_of(records, known[first], text))
+    for field in ("loss", "gradient_norm"):
+        known = rows[last][np.isfinite(rows[last][field])]
+        values = known[field]
+        if len(known) < 2 * FEW_STEPS or values.min() <= 0:
+            continue  # a loss about 0, as of a policy, has no scale of its own
+        high = values > TIMES * float(np.median(values[:FEW_STEPS]))
+        first = int(np.argmax(high))
+        usual = float(np.median(values[:first])) if first else 0.0
+        steady = first >= FEW_STEPS and float(values[:first].max()) <= STEADY * usual
+        if steady and len(known) - first >= FEW_STEPS and float(values[first:].min()) > TIMES * usual:
+            size = f"{float(np.median(values[first:])) / usual:.1f} times the median of the steps before, and stays so"
+            text = f"the {field.replace('_', ' ')} is {float(values[first]):.4g} {where(known[first])}, {size}"
+            yield finding("spike", evidence_of(records, known[first], text))
 
 
 def passed(records: Sequence[Steps], rows: Rows, topology: Topology) -> Iterator[Finding]:

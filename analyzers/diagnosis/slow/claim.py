@@ -34,12 +34,13 @@ def percent(slowdown: float) -> str:
 
 
 def price(seen: SlowSituation, slowdown: float) -> str:
-    """Return what a slowdown costs: ``20 % of every step, 77 GPU hours a day (16 ranks, a GPU each)``."""
+    """Return what a slowdown costs: ``20 % of every step, 77 GPU hours a day (16 ranks, a GPU each)``, or rank hours."""
     known = seen.topology.world_size
     count = known or max(len(seen.topology.ranks), len(seen.table.workers))
     hours = 24 * count * (1 - 1 / max(slowdown, 1.0))
     ranks = f"{count:,} ranks" if known else f"{count:,} ranks are known"
-    return f"{percent(slowdown)} of every step, {'' if known else 'at least '}{hours:,.0f} GPU hours a day ({ranks}, a GPU each)"
+    unit, each = ("GPU", ", a GPU each") if seen.on_gpus else ("rank", "")
+    return f"{percent(slowdown)} of every step, {'' if known else 'at least '}{hours:,.0f} {unit} hours a day ({ranks}{each})"
 
 
 def evidence_of(worker: Worker, text: str) -> Evidence:

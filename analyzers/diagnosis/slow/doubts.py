@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import node_of
+from analyzers.diagnosis.slow.grouping import numbered
 from analyzers.diagnosis.slow.levels import LEAST_NOISE, median_of_known, spreads
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.outliers import LEAST
@@ -15,6 +16,10 @@ PART = 0.25  # an operation that shows less than this part of a worker's excess 
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
 UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
 WORK_OF_EACH = "how much work each operation had: a column `tokens`"
+GROWTH = "attention's grows with its square, and what is fixed with none"
+WORK_ALIKE = "how long a peer takes for as much work, or the lengths of the sequences"
+OF_DOCUMENTS = 0.03  # by which microbatches of as much work differ, for their documents to be unlike
+MOST_PEERS = 32  # that are compared for it
 UNSTEADY = 3.0  # times the usual spread of workers in a step: one of warm-up, or of another load
 NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 
@@ -53,12 +58,29 @@ def _of_unlike_work(seen: SlowSituation, number: int) -> tuple[str, str] | None:
         return "one peer only shows it, and nothing of the trace how much work each had", WORK_OF_EACH
     own, usual = _operations_a_step(seen, number)
     excess = float(seen.outliers.excess[number])
+    if (1 - PART) * excess < abs(np.log(times := work_times(seen, number))):
+        more = f"{times:.3g} times as much work" if times > 1 else f"{times:.0%} of the work"
+        return f"it has {more} in an operation, and time does not always grow in proportion: {GROWTH}", WORK_ALIKE
     if own > 0 and usual > 0 and excess + np.log(own / usual) < PART * excess:
         return (
             f"it runs {own:.3g} operations a step, its peers {usual:.3g}: as much work in other portions",
             WORK_OF_EACH,
         )
     return None
+
+
+def work_times(seen: SlowSituation, number: int) -> float:
+    """Return how many times as much work as its peers' a worker's operations have; 1 where that is not known."""
+    table = seen.compute
+    known = np.isfinite(table.work)
+    mine = known & (table.worker == number)
+    others = known & (seen.levels.duty[table.worker] == seen.levels.duty[number]) & (table.worker != number)
+    ratios = [
+        float(np.median(table.work[mine & of]) / np.median(table.work[others & of]))
+        for code in np.unique(table.operation[mine]).tolist()
+        if (others & (of := table.operation == code)).any()
+    ]
+    return float(np.median(ratios)) if ratios else 1.0
 
 
 def _operations_a_step(seen: SlowSituation, number: int) -> tuple[float, float]:
@@ -92,10 +114,27 @@ def _lengths_differ(seen: SlowSituation, number: int) -> bool:
 def of_known_work(seen: SlowSituation, number: int) -> bool:
     """Whether the trace shows how much work a worker had: by tokens, or by another stage that ran the same microbatches."""
     worker, table = seen.table.workers[number], seen.compute
-    if np.isfinite(table.work[table.worker == number]).any():
+    if np.isfinite(table.work[table.worker == number]).any() and not _is_more_than_work(seen, number):
         return True
     computing = [seen.table.workers[one] for one in np.unique(table.worker).tolist()]
     return worker.dp >= 0 and len({one.pp for one in computing if one.dp == worker.dp}) > 1
+
+
+def _is_more_than_work(seen: SlowSituation, number: int) -> bool:
+    """Whether microbatches of as much work take unlike times, in all their operations alike: their documents are unlike."""
+    table, levels = seen.compute, seen.levels
+    peers = np.flatnonzero((levels.duty == levels.duty[number]) & (np.arange(len(levels.duty)) != number))[:MOST_PEERS]
+    mine = np.flatnonzero(np.isin(table.worker, peers) & (table.microbatch >= 0))
+    rest = np.log(table.per_work[mine]) - levels.usual[levels.cell[mine]] - levels.step_level[table.step[mine]]
+    rest -= np.nan_to_num(levels.by_step[table.worker[mine], table.step[mine]])
+    batch = numbered(table.place[mine] * (int(table.microbatch.max(initial=0)) + 1) + table.microbatch[mine])[1]
+    if not len(batch) or 2 * (int(batch.max()) + 1) > len(batch):  # most have one operation
+        return False
+    count = np.bincount(batch)
+    mean = np.bincount(batch, rest) / count
+    within = float(np.var(rest - mean[batch])) * len(rest) / max(len(rest) - len(count), 1)
+    between = float(np.var(mean)) - within / float(count.mean())
+    return between > max(OF_DOCUMENTS**2, within)
 
 
 def _has_experts(seen: SlowSituation) -> bool:

@@ -8,7 +8,10 @@ import numpy as np
 
 from analyzers.diagnosis.slow.claim import MOST_NAMED, WORTH, evidence_of, finding, price, suspect_of, with_costs
 from analyzers.diagnosis.slow.costs import without_workers
+from analyzers.diagnosis.slow.doubts import work_times
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
+from analyzers.diagnosis.slow.outliers import LEAST
+from analyzers.diagnosis.slow.own_time import waited_for
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
@@ -38,7 +41,7 @@ def findings(seen: SlowSituation) -> Iterator[Finding]:
         *uneven_data(seen),
         *slow_links(seen),
         *stalled_hosts(seen),
-    ] or [*slower_since(seen), *unsure_workers(seen)]
+    ] or [*slower_since(seen), *waited_for(seen), *unsure_workers(seen)]
     yield from sorted(made, key=lambda finding: -finding.costs) or (_healthy(seen),)
 
 
@@ -75,11 +78,17 @@ def _healthy(seen: SlowSituation) -> Finding:
         text = f"no worker of {len(seen.table.workers):,} takes {limit_text} longer than its peers"
         shown = evidence_of(seen.table.workers[0], text)
         return finding("slow_unmeasured", "unknown", "unknown", evidence=(shown,), missing=(UNPLAYED,))
-    if seen.outliers.spread > UNLIKE and (found := _waited_for(seen)) is not None:
+    at_times = _at_times(seen)
+    if seen.outliers.spread > UNLIKE and (found := _waited_for(seen) or _long_at_times(seen, at_times)) is not None:
         return found
     if seen.outliers.spread > UNLIKE:
         fault_class = "unlike_machines"
-        text = f"the workers differ by {spread_text} and more, steadily, and none stands apart: unlike machines{_saved(seen)}"
+        how = (
+            "steadily, and none stands apart: unlike machines"
+            if at_times < WORTH
+            else "from step to step, and none stands apart"
+        )
+        text = f"the workers differ by {spread_text} and more, {how}{_saved(seen)}"
     elif latent:
         fault_class, text = "latent_worker", latent[0].why
     else:
@@ -123,6 +132,24 @@ def _waited_for(seen: SlowSituation) -> Finding | None:
     return finding("slow_undecided", "slow", "unknown", evidence=shown, missing=(missing,), costs=costs)
 
 
+def _at_times(seen: SlowSituation) -> float:
+    """Return how many times as long steps take because operations are longer in some of them than they usually are."""
+    if seen.pipeline is None:
+        return 1.0
+    usual = (np.broadcast_to(np.median(one, axis=1, keepdims=True), one.shape) for one in seen.pipeline.seconds)
+    return seen.pipeline.slowdown(tuple(usual))
+
+
+def _long_at_times(seen: SlowSituation, costs: float) -> Finding | None:
+    """Return that operations take longer in some steps, by so much that the job is not healthy; None: it is not so."""
+    if costs < float(np.exp(UNSEEN)):
+        return None
+    text = f"operations take longer in some steps than they usually do; else the job would save {price(seen, costs)}"
+    missing = "what runs then: an evaluation, garbage collection, longer data, or other work on these machines"
+    shown = with_costs(seen, evidence_of(seen.table.workers[0], text))
+    return finding("slow_undecided", "slow", "unknown", evidence=shown, missing=(missing,), costs=costs)
+
+
 def _alone_in_its_steps(seen: SlowSituation) -> str:
     """Name a worker that has most of its steps without any other: their numbers are its own."""
     known = np.isfinite(seen.levels.by_step)
@@ -158,5 +185,6 @@ def _waits_inside(seen: SlowSituation) -> bool:
 
 def _latent(seen: SlowSituation, number: int) -> Suspect:
     worker, times = seen.table.workers[number], float(np.exp(seen.outliers.excess[number]))
-    why = f"{worker.name} takes {times:.2f} times as long as its peers, and the job does not wait for it"
+    per = " for each unit of work" if abs(np.log(work_times(seen, number))) > LEAST else ""
+    why = f"{worker.name} takes {times:.2f} times as long{per} as its peers, and the job does not wait for it"
     return suspect_of(worker, 0.1, why)

@@ -35,6 +35,7 @@ class SlowSituation:
     by_worker: dict[int, float] | None = None
     together: float | None = None
     costs: SlowCosts | None = None
+    on_gpus: bool = True  # as far as is known
 
     @cached_property
     def step_seconds(self) -> Floats:

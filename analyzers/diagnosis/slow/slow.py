@@ -71,4 +71,4 @@ def _of_traces(window: Window, topology: Topology) -> Iterator[Finding]:
     if seen is None:
         yield unmeasured("no operation of the traces is compute, by its name: forward-compute and the like are known")
         return
-    yield from findings(seen)
+    yield from findings(replace(seen, on_gpus=window.has_gpus() is not False))

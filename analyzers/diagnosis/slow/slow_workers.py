@@ -24,7 +24,8 @@ from analyzers.diagnosis.slow.claim import (
     with_costs,
 )
 from analyzers.diagnosis.slow.costs import without_workers
-from analyzers.diagnosis.slow.doubts import compared, doubt, of_known_work, of_one_kind, several
+from analyzers.diagnosis.slow.doubts import compared, doubt, of_known_work, of_one_kind, several, work_times
+from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
@@ -102,7 +103,11 @@ def _doubtful(seen: SlowSituation, doubts: list[tuple[int, tuple[str, str]]]) ->
     evidence = []
     for number, (why, _) in doubts:
         worker, times = seen.table.workers[number], float(np.exp(seen.outliers.excess[number]))
-        evidence.append(evidence_of(worker, f"{worker.name} takes {times:.2f} times as long as its peers: {why}"))
+        evidence.append(
+            evidence_of(
+                worker, f"{worker.name} takes {times:.2f} times as long{_for_what(seen, number)} as its peers: {why}"
+            )
+        )
     missing = tuple(dict.fromkeys(decides for _, (_, decides) in doubts))
     return finding(
         "slow_undecided", "slow", "unknown", evidence=tuple(evidence), missing=missing, costs=seen.together or 1.0
@@ -126,11 +131,23 @@ def _suspect(seen: SlowSituation, number: int) -> Suspect:
     since = _since(seen, number)
     peers = int(seen.levels.peers[number]) - 1
     against = f"{peers} peer{'s' if peers != 1 else ''} of its duty" if not seen.whole_batches else "it took before"
-    same = " for the same work" if of_known_work(seen, number) else ""
+    same = _for_what(seen, number)
     said = f"{worker.name} takes {times:.2f} times as long{same} as {against}{since}"
-    costs = f"this costs the job {price(seen, cost)}" if seen.pipeline is not None else ""
+    alone = len(seen.outliers.slow) < 2
+    costs = (
+        f"{'this costs' if alone else 'alone it would cost'} the job {price(seen, cost)}"
+        if seen.pipeline is not None
+        else ""
+    )
     why = "; ".join(part for part in (said, costs, doubt) if part)
     return suspect_of(worker, strength, why, node_of(seen, number))
+
+
+def _for_what(seen: SlowSituation, number: int) -> str:
+    """Say what the times of a worker and its peers are for: the same work, or a unit of it where they have unlike amounts."""
+    if not of_known_work(seen, number):
+        return ""
+    return " for the same work" if abs(np.log(work_times(seen, number))) < LEAST else " for each unit of work"
 
 
 def _since(seen: SlowSituation, number: int) -> str:

@@ -24,10 +24,10 @@ def before_each(table: OpTable, computes: Mask) -> Floats:
         return found
     rows = np.flatnonzero(covers)
     place = table.place[rows]
-    gaps = _gaps(table.started[rows], table.started[rows] + table.seconds[rows], place)
+    idle = gaps(table.started[rows], table.started[rows] + table.seconds[rows], place)
     whole = _whole(table, rows, place)
-    gaps[_first_of(place)] = _between_steps(table, rows, place, whole)
-    total = np.cumsum(gaps)
+    idle[_first_of(place)] = _between_steps(table, rows, place, whole)
+    total = np.cumsum(idle)
     own = computes[rows]
     before = np.diff(total[own], prepend=0.0)
     last_before = np.searchsorted(
@@ -35,7 +35,7 @@ def before_each(table: OpTable, computes: Mask) -> Floats:
     )  # its step's first computation
     first = last_before == np.arange(len(before))
     begin = np.searchsorted(place, place[own][first])
-    before[first] = total[own][first] - total[begin] + gaps[begin]
+    before[first] = total[own][first] - total[begin] + idle[begin]
     found = np.where(whole[own], before, 0.0)
     return np.where(_before_most(found, table.seconds[computes], place[own]), 0.0, found)
 
@@ -53,15 +53,15 @@ def _first_of(place: Ints) -> Mask:
     return first
 
 
-def _gaps(started: Floats, ended: Floats, place: Ints) -> Floats:
+def gaps(started: Floats, ended: Floats, place: Ints) -> Floats:
     """Return how long after the latest end before it each operation of a worker's step began."""
-    gaps = np.zeros(len(place))
+    idle = np.zeros(len(place))
     begins, lengths = runs(place)
     for length in np.unique(lengths).tolist():  # worker steps of one length are the rows of a matrix
         rows = begins[lengths == length][:, None] + np.arange(length)
         latest = np.maximum.accumulate(ended[rows], axis=1)
-        gaps[rows[:, 1:]] = np.maximum(started[rows[:, 1:]] - latest[:, :-1], 0.0)
-    return gaps
+        idle[rows[:, 1:]] = np.maximum(started[rows[:, 1:]] - latest[:, :-1], 0.0)
+    return idle
 
 
 def _between_steps(table: OpTable, rows: Ints, place: Ints, whole: Mask) -> Floats:

@@ -22,6 +22,7 @@ TIMES_NOISE = 4.0
 NEWEST_PARTS = ((60.0, 3), (30.0, 3))  # of a slowdown: seconds, spans; each must be slower
 FEW = 0.3  # of the spans of any part may be as before
 MOST_TURNS, LEAST_BETWEEN = 3, 2  # changes that are looked at, one after the other; spans between two
+LEAST_DATED, LONGEST_DATED = 6, 2.0  # steps that date a beginning; the longest of them, against one of since then
 EDGE_SPANS, SHARP_SHARE, TIMES_EDGE_NOISE = 4, 0.6, 1.5
 
 Floats = NDArray[np.float64]
@@ -93,6 +94,24 @@ def begun(spans: PaceSpans) -> Slowdown | None:
             return found
         spans, at = _raised(spans, at, following), following
     return None
+
+
+def dated_by_steps(found: Slowdown, at: Floats, step: NDArray[np.int64], around_seconds: float) -> Slowdown:
+    """Return a slowdown that begins after the step that reported steps show, and no more after a whole span's first.
+
+    Of the steps so near its beginning: the one at which two lines, as steep as steps were long before and since, fit them best.
+    """
+    near = np.abs(at - found.since) <= around_seconds
+    at, step = at[near], step[near]
+    if found.code is not None or len(at) < LEAST_DATED or (np.diff(step) <= 0).any():
+        return found
+    done = (step - step[0]).astype(np.float64)
+    each = np.minimum(np.diff(at), LONGEST_DATED * found.seconds * np.diff(done))  # a pause is no slope
+    passed = np.concatenate(([0.0], np.cumsum(each)))
+    slower = np.maximum(done[None, :] - done[:, None], 0.0) * (found.seconds - found.before_seconds)
+    left = passed - done * found.before_seconds - slower
+    place = int(np.argmin(left.var(axis=1)))
+    return msgspec.structs.replace(found, since=float(at[place]), step=int(step[place]))
 
 
 def newest_spans(weight: Floats, seconds: float, fewest: int) -> int:

@@ -19,9 +19,9 @@ import numpy as np
 
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
 from analyzers.incidents.job_views.node import LOG_EVERY_SECONDS, OVERDUE_SECONDS, PROBE, NodeView
-from analyzers.incidents.job_views.pace_changes import CodeSwitch, Slowdown, UsualPace
+from analyzers.incidents.job_views.pace_changes import CodeSwitch, Slowdown, UsualPace, dated_by_steps
 from analyzers.incidents.job_views.standstills import Standstill, Standstills
-from analyzers.incidents.job_views.step_pace import StepPace
+from analyzers.incidents.job_views.step_pace import SPAN_SECONDS, StepPace
 from analyzers.incidents.job_views.step_rhythm import FEWEST, SHORTEST_SECONDS, StepRhythm, StepRow
 from collectors.records import COUNTED, STEP_COLUMNS, Steps
 
@@ -70,6 +70,15 @@ class StepSeries:
             self.pace.add(row.at, row.step, row.rate)
         if self.rhythm.add(row):
             self.glance.at(row, self.rhythm.rows)
+
+    def update_pace(self, standstills: Standstills) -> None:
+        """Look whether a slowdown has begun or ended; one that has begun is dated by the steps that are kept."""
+        lasted, pace = self.pace.slowdown, self.pace
+        pace.update(standstills)
+        if lasted is None and (found := pace.slowdown) is not None:
+            rows, around = self.rhythm.rows, 2 * SPAN_SECONDS + 4 * found.seconds
+            at, step = np.array([row.at for row in rows]), np.array([row.step for row in rows], np.int64)
+            pace.slowdown = dated_by_steps(found, at, step, around)
 
     def trouble(self) -> LossAnomaly | None:
         """Return the anomaly of its losses or gradient norms."""
@@ -135,7 +144,7 @@ class Progress:
                 overdue = OVERDUE_SECONDS if kind.looked else PROBE_EVERY_SECONDS
                 kind.until = max(kind.until, node.reported_until - overdue if name == PROBE else node.logs_until)
         for series in self.series.values():
-            series.pace.update(self.standstills)
+            series.update_pace(self.standstills)
         if node.returned_at > self._returned_at.get(node.node, 0.0):
             self._returned_at[node.node] = node.returned_at
             begin, end = node.absences[-1]

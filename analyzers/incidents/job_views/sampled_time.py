@@ -49,7 +49,7 @@ class SampledTime:
         counted = sum(one.samples for one in profile.stacks if one.samples > 0)
         if not (0 < counted <= profile.samples <= MOST_SAMPLES and 0 < profile.seconds <= MINUTE_SECONDS):
             return
-        rules = _rules(self._knowledge)
+        rules = compiled_rules(self._knowledge)
         waited = sum(one.samples for one in profile.stacks if rules.duty(one.frames).name in WAITING)
         middle = at - profile.seconds / 2
         self._outside.add(row, middle, profile.samples - waited, profile.samples)
@@ -77,7 +77,7 @@ class SampledTime:
         return share * span.step_seconds, error * span.step_seconds
 
 
-def _rules(knowledge: Knowledge) -> FrameRules:
+def compiled_rules(knowledge: Knowledge) -> FrameRules:
     """Return the rules, compiled once for all jobs: they remember the stacks that ranks share."""
     if knowledge.hash not in _compiled:
         _compiled.clear()

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.incidents.job_views.pause_periods import NONE_LEFT_OUT, Pause, Recurrence, Thinned, recurrences
 from analyzers.incidents.job_views.standstills import NEVER, SHOWN, Standstills
 from analyzers.model.medians import median
 
@@ -57,20 +58,6 @@ class StepRow(NamedTuple):
     rate: float = math.nan  # work a second: tokens, or else floating-point operations
 
 
-class Pause(NamedTuple):
-    """A long interval: after which step, and when it ended."""
-
-    at: float
-    step: int
-    seconds: float
-    early: bool = False  # it came before the job had a rhythm
-
-    @property
-    def since(self) -> float:
-        """Return when it began."""
-        return self.at - self.seconds
-
-
 @dataclass(frozen=True, slots=True)
 class Habit:
     """Pauses that recur every ``period`` steps; ``place`` is any step before one of them."""
@@ -105,7 +92,7 @@ class _Pausing:
 class StepRhythm:
     """The newest steps of one reporter, and the longest pauses of a day."""
 
-    __slots__ = ("_changes", "_figures", "_folded", "_forgot", "_pausing", "_standstills", "rows")
+    __slots__ = ("_changes", "_figures", "_first", "_folded", "_forgot", "_pausing", "_standstills", "_thinned", "rows")
 
     def __init__(self, standstills: Standstills | None = None) -> None:
         """``standstills``: of the attempt, as far as they are known at any time."""
@@ -114,6 +101,8 @@ class StepRhythm:
         self._changes = 0  # of the standstills, when the figures were computed
         self._folded: list[Pause] = []  # of rows that are gone
         self._forgot = False
+        self._first: int | None = None  # step from which on pauses are known; None: from the first of the rows
+        self._thinned = NONE_LEFT_OUT
         self._figures: _Figures | None = None
         self._pausing: _Pausing | None = None
 
@@ -136,7 +125,7 @@ class StepRhythm:
         """Forget what was learned before an instant: since then it is another run."""
         self.rows = [row for row in self.rows if row.at >= before_at]
         self._folded = []
-        self._forgot = False
+        self._forgot, self._first, self._thinned = False, None, NONE_LEFT_OUT
         self._figures = self._pausing = None
 
     def pauses(self) -> list[tuple[float, float]]:
@@ -180,11 +169,13 @@ class StepRhythm:
             "p99_seconds": None if figures is None else figures.p99_seconds,
             "intervals": 0 if figures is None else figures.intervals,
             "allowed_seconds": self.allowed_seconds() if self.rows else None,
-            "habits": [] if pausing is None else [
-                {"period": one.period, "place": one.place % one.period, "seconds": one.seconds} for one in pausing.habits
+            "habits": [
+                {"period": one.period, "within": one.within, "place": one.place % one.period, "seconds": one.seconds}
+                for one in self._recurrences(figures)
             ],
             "by_chance_seconds": 0.0 if pausing is None else pausing.by_chance_seconds,
             "pauses": [list(one) for one in self._known_pauses(figures)],
+            "first_step": self._first_step(), "thinned": list(self._thinned),
             "rows": [[row.at, row.step] for row in self.rows[-KEPT_ROWS:]],
         }  # fmt: skip
 
@@ -192,12 +183,36 @@ class StepRhythm:
         """Take over what was learned before a restart of the engine, which reads only the newest part of the log again."""
         for at, step in document.get("rows", ()):
             self.add(StepRow(float(at), int(step)))
-        for at, step, seconds, early in document.get("pauses", ()):
-            pause = Pause(float(at), int(step), float(seconds), bool(early))
+        for at, step, seconds, early, *steps in document.get("pauses", ()):
+            pause = Pause(float(at), int(step), float(seconds), bool(early), *map(int, steps))
             if pause not in self._folded:
                 insort(self._folded, pause)
+        self._first = document.get("first_step")
+        self._thinned = Thinned(*document.get("thinned", ()))
         self._forgot = self._forgot or bool(self.rows)
         self._figures = self._pausing = None
+
+    def _first_step(self) -> int | None:
+        if self._first is not None or not self.rows:
+            return self._first
+        return self.rows[0 if self._forgot else min(WARM_UP, len(self.rows) - 1)].step
+
+    def _recurrences(self, figures: _Figures | None) -> list[Recurrence]:
+        """Return the periods of the job's own pauses that they determine."""
+        first = self._first_step()
+        own = [one for one in self._known_pauses(figures) if not self._standstills.during(one.since, one.at) & NEVER]
+        if first is None or figures is None:
+            return []
+        return recurrences(own, first, self.rows[-1].step, self._left_out(self._gaps(), figures))
+
+    def _left_out(self, gaps: Sequence[float], figures: _Figures) -> Thinned:
+        """Return what is not among the pauses though it is longer than steps are: dropped, or too frequent among these gaps."""
+        thinned, known = self._thinned, {one.step for one in self._pauses(gaps, figures)}
+        for row, later, gap in zip(self.rows, self.rows[1:], gaps, strict=False):
+            reports = max(1.0, (later.step - row.step) / figures.stride)
+            if gap > max(PAUSE_SECONDS, PAUSE_FACTOR * figures.median_seconds * reports) and row.step not in known:
+                thinned = thinned.and_one(row.step, gap)
+        return thinned
 
     def _allowed_early(self) -> float:
         if not self.rows:
@@ -283,18 +298,24 @@ class StepRhythm:
             reports = max(1.0, (self.rows[index + 1].step - self.rows[index].step) / stride)
             if index >= first and gap > max(PAUSE_SECONDS, PAUSE_FACTOR * p99 * reports):
                 early = not self._forgot and index < WARM_UP + FEWEST
-                yield Pause(self.rows[index + 1].at, self.rows[index].step, gap, early)
+                before, row = self.rows[index], self.rows[index + 1]
+                yield Pause(row.at, before.step, gap, early, max(row.step - before.step, 1))
 
     def _fold(self) -> None:
         """Drop the oldest quarter of the rows, but keep its pauses."""
         gone = MOST_ROWS // 4
-        for pause in self._pauses(self._gaps()[:gone], self._known()):
+        gaps, figures = self._gaps()[:gone], self._known()
+        for pause in self._pauses(gaps, figures):
             insort(self._folded, pause)
+        self._thinned = self._thinned if figures is None else self._left_out(gaps, figures)
         since = self.rows[-1].at - DAY_SECONDS
         kept = [pause for pause in self._folded if pause.at >= since]
+        self._first = max([self._first_step() or 0, *(one.step + 1 for one in self._folded if one.at < since)])
         while len(kept) > MOST_PAUSES:
             # The shortest of the older half goes: many short pauses must not displace the few long ones.
-            kept.remove(min(kept[: MOST_PAUSES // 2], key=lambda pause: pause.seconds))
+            gone_one = min(kept[: MOST_PAUSES // 2], key=lambda pause: pause.seconds)
+            kept.remove(gone_one)
+            self._thinned = self._thinned.and_one(gone_one.step, gone_one.seconds)
         self._folded = kept
         del self.rows[:gone]
         self._forgot = True

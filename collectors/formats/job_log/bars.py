@@ -16,7 +16,8 @@ _BAR = re.compile(
 )
 _OF_TRAINING = re.compile(r"\b(?:train\w*|epochs?|steps?|iter(?:ation)?s?)\b", re.IGNORECASE)
 _OF_OTHERS = re.compile(
-    r"\b(?:val\w*|eval\w*|test\w*|sanity|predict\w*|load\w*|map|filter\w*|token\w*|download\w*|shards?|split)\b",
+    r"\b(?:val\w*|eval\w*|test\w*|sanity|predict\w*|infer\w*|load\w*|map|filter\w*|token\w*|download\w*|fetch\w*|shards?|split"
+    r"|datasets?|pack\w*|pre\w{0,3}process\w*|process\w*|generat\w*|extract\w*|sav\w*|cach\w*|sampl\w*)\b",
     re.IGNORECASE,
 )
 
@@ -35,7 +36,17 @@ def shown_in(data: bytes) -> list[Shown]:
     for bar in _BAR.finditer(data[-TEXT_BYTES:]):
         of = re.sub(r"\d+", "0", bar["of"].decode(errors="replace")).strip(" :\x1b[A")
         done, total = int(bar["done"]), int(bar["total"])
-        if 0 <= done <= total < LARGEST and not _OF_OTHERS.search(of) and (not of or _OF_TRAINING.search(of)):
+        if 0 <= done <= total < LARGEST and not is_of_others(of) and (not of or is_of_training(of)):
             found.pop((of, total), None)
             found[of, total] = Shown(of, done, total)
     return list(found.values())
+
+
+def is_of_training(of: str) -> bool:
+    """Whether a bar's description is one of training."""
+    return _OF_TRAINING.search(of) is not None
+
+
+def is_of_others(of: str) -> bool:
+    """Whether a bar's description is one of something else: data sets, downloads, evaluations."""
+    return _OF_OTHERS.search(of) is not None

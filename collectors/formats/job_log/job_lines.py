@@ -27,7 +27,7 @@ MAX_PREFIXES = 8
 MAX_NESTED = 3  # objects of JSON around a message
 SRUN_SHARE = 0.6  # of the head's lines must be numbered before `12: ` is believed to be srun's label
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ESCAPELESS = re.compile(
     r"\[\d{1,2}m(\([^()]{1,200}\))\x20?\[0m"
 )  # Ray's colours, where a paste lost the escape characters
@@ -159,7 +159,7 @@ def peel(number: int, text: str, *, numbered: Numbers = Numbers.NONE, seen_at: f
     while rest.startswith("^C"):  # a terminal's echo of the key
         rest = rest[2:]
     if "\x1b" in rest:
-        rest = _ANSI.sub("", rest)
+        rest = ANSI.sub("", rest)
     stream: list[str] = []
     if numbered is not Numbers.NONE and (label := _SRUN.match(rest)):
         rest = rest[label.end() :]

@@ -17,14 +17,15 @@ from collectors.formats import Input, reader
 from collectors.formats.job_log import attempts, found_events, log_marks, requests, rl_steps
 from collectors.formats.job_log.escaped import lines_of
 from collectors.formats.job_log.found_events import FoundEvents, without_mere_readiness
-from collectors.formats.job_log.job_lines import numbers_of, peel
+from collectors.formats.job_log.job_lines import Line, numbers_of, peel
 from collectors.formats.job_log.local_ranks import LocalRanks
 from collectors.formats.job_log.loss_column import LossColumn, has_number
 from collectors.formats.job_log.lost_losses import LostLosses
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
 from collectors.formats.job_log.statements import STATED
-from collectors.formats.job_log.step_lines import may_report, read_block, read_step
+from collectors.formats.job_log.step_bars import StepBars
+from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
 from collectors.formats.job_log.step_runs import StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
 from collectors.formats.job_log.stragglers import Stragglers, names_stragglers
@@ -119,6 +120,7 @@ class JobLog:
         self.ranks = LocalRanks(input)
         self.losses = LossColumn()
         self.step_blocks = rl_steps.Blocks()
+        self.bars = StepBars()
         self.phases = rl_steps.Phases()
         self.stragglers = Stragglers()
         self.requests = requests.Requests()
@@ -138,11 +140,10 @@ class JobLog:
         step = (read_step(line, before) or read_block(line, self.step_blocks)) if reports else None
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
-            self.steps.add(self.losses.checked(step, line), line)
-            self.runs.take(step.step, line)
-            self.streams.end_quotation(line.stream)
+            if step.layout == "transformers":
+                self.bars.complete(step, line)
+            self.take_step(step, line)
             begins = trouble or step.loss_is_none
-            self.ranks.take(line, step.rank)
         elif begins:
             self.ranks.take(line, line.rank)
         if lost and line.stream in self.lost and has_number(line, step):
@@ -151,6 +152,21 @@ class JobLog:
             for each in lines_of(line.text) if trouble else (line.text,):
                 own = line if each is line.text else replace(line, text=each)
                 self.streams.take(own, words if trouble else ())
+
+    def take_step(self, step: Step, line: Line) -> None:
+        """Take a step that a line reports."""
+        self.steps.add(self.losses.checked(step, line), line)
+        self.runs.take(step.step, line)
+        self.streams.end_quotation(line.stream)
+        self.ranks.take(line, step.rank)
+
+    def take_bars(self, number: int, text: str) -> None:
+        """Take the steps that progress bars show on a line, however often it was redrawn."""
+        first, _, redrawn = text.partition("\r")
+        line = peel(number, first, numbered=self.numbered, seen_at=self.input.dated_by)
+        for part in (line.text, redrawn):
+            for step in self.bars.steps(line, part):
+                self.take_step(step, line)
 
     def take_announcement(self, number: int, text: str, flush: Callable[[], None]) -> None:
         """Read a line that may say that the job goes on after what has failed. ``flush`` reads the steps that wait."""

@@ -29,9 +29,9 @@ class LateSteps:
         self._count = 0
         self._read_all: set[str] = set()  # keys of which a NaN was read: whether it passed, a dropped line may show
 
-    def add(self, number: int, text: str, *, is_number: bool = True) -> None:
-        """Hold a line that reports a step and no trouble, or read it at once where it cannot wait."""
-        key = _key(text)
+    def add(self, number: int, text: str, *, is_number: bool = True, key: str = "") -> None:
+        """Hold a line that reports a step and no trouble, or read it at once where it cannot wait. ``key``: whose it is."""
+        key = key or _key(text)
         if not is_number:
             self._flush_key(key)
             self._read_all.add(key)

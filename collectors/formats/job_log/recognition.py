@@ -7,6 +7,8 @@ from itertools import islice
 
 from collectors.formats.job_log import components, log_marks, statements
 from collectors.formats.job_log.job_lines import peel
+from collectors.formats.job_log.step_bars import StepBars
+from collectors.formats.job_log.step_columns import rows_of
 from collectors.formats.job_log.step_lines import may_report, read_step
 from collectors.formats.job_log.tracebacks import HEADER
 from collectors.formats.wrapped_cells import CONTINUED, joined
@@ -38,6 +40,8 @@ def sniff(head: bytes, source: str) -> int:
         return 40
     reports = islice((line for line in text.splitlines() if may_report(line)), SNIFFED_LINES)
     if sum(read_step(peel(0, line)) is not None for line in reports) > 1:
+        return 30
+    if len(list(islice(StepBars().steps(peel(0, ""), text), 2))) > 1 or len(list(islice(rows_of(text), 2))) > 1:
         return 30
     if _states(b"\n".join(joined(head.split(b"\n"))).decode(errors="replace") if CONTINUED in head else text):
         return 25

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.formats.job_log import rl_steps
+from collectors.formats.job_log import rl_steps, vision_lines
 from collectors.formats.job_log.job_lines import Line, instant
 from collectors.formats.job_log.log_marks import is_evaluation
 
@@ -101,6 +101,7 @@ WORDS = (
     " it ",
     "atch ",
     "Train Epoch: ",
+    *vision_lines.WORDS,
 )
 
 
@@ -109,6 +110,7 @@ def may_report(text: str) -> bool:
     return (  # WORDS, unrolled
         "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
         or "Epoch [" in text or "Epoch(t" in text or "ETA: " in text or "s - loss: " in text or "Train Epoch: " in text
+        or "Epoch: [" in text or "Train: " in text
         or ("loss" in text and ("it " in text or "atch " in text))
     )  # fmt: skip
 
@@ -120,28 +122,29 @@ def read_step(line: Line, before: str = "") -> Step | None:
         return None
     for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _keras, _post_training, _examples, _plain):
         if (found := read(text)) is not None:
-            return _dated(found, line)
+            return dated(found, line)
     found = _transformers(text, before)
-    return None if found is None else _dated(found, line)
+    return None if found is None else dated(found, line)
 
 
 def _examples(text: str) -> Step | None:
     found = _EXAMPLES.search(text) if "Train Epoch: " in text else None
-    return None if found is None else _step("plain", NO_NUMBER, {"loss": _number(found[1])})
+    return None if found is None else step_from("plain", NO_NUMBER, {"loss": _number(found[1])})
 
 
 def _post_training(text: str) -> Step | None:
-    found = rl_steps.report(text)
-    return None if found is None else _step(*found)
+    found = rl_steps.report(text) or vision_lines.report(text)
+    return None if found is None else step_from(*found)
 
 
 def read_block(line: Line, blocks: rl_steps.Blocks) -> Step | None:
     """Return the step that ends with this line, of a log that prints its number and its duration apart."""
     found = blocks.report(line.stream, line.text)
-    return None if found is None else _dated(_step(*found), line)
+    return None if found is None else dated(step_from(*found), line)
 
 
-def _dated(found: Step, line: Line) -> Step:
+def dated(found: Step, line: Line) -> Step:
+    """Return a step with the time and the rank of its line, where it has none of its own."""
     if math.isnan(found.at) and (at := line.at) is not None:
         found.at = at
     if found.rank is None:
@@ -156,7 +159,7 @@ def _number(text: str) -> float:
         return NOT_REPORTED
 
 
-def _step(layout: str, number: str | int, values: Mapping[str, float], *, skipped: bool = False) -> Step:
+def step_from(layout: str, number: str | int, values: Mapping[str, float], *, skipped: bool = False) -> Step:
     """Build a step; ``nan`` marks a loss or norm that the line gives as NaN; one that it does not give is NaN too."""
     nan = sum(bit for name, bit in (("loss", 1), ("gradient_norm", 2)) if math.isnan(values.get(name, 0.0)))
     return Step(
@@ -196,7 +199,7 @@ def _megatron(text: str) -> Step | None:
         values["seconds"] = values["milliseconds"] / 1000
     if values.get("nan", 0.0) > 0:
         values.setdefault("loss", math.nan)  # Megatron-LM prints no loss where no iteration had one
-    step = _step("megatron", found[1], values, skipped=values.get("skipped", 0.0) > 0)
+    step = step_from("megatron", found[1], values, skipped=values.get("skipped", 0.0) > 0)
     if step.nan & 2 and values.get("scale") == 1.0 and values.get("skipped") == 0.0:
         step.nan |= APPLIED
     return step
@@ -233,7 +236,7 @@ def _torchtitan(text: str) -> Step | None:
         value = _number(field[2])
         name = _TITAN_NAMES.get(field[1], "seconds")
         values[name] = value / 1000 if field[1] == "ms/step" else value
-    return _step("torchtitan", found[1], values)
+    return step_from("torchtitan", found[1], values)
 
 
 _VERL_NAMES = {
@@ -253,7 +256,7 @@ def _verl(text: str) -> Step | None:
         target = _VERL_NAMES.get(name)
         if target and target not in values and (number := _WHOLE_NUMBER.match(value)):
             values[target] = _number(number[1])
-    return _step("verl", found[1], values)
+    return step_from("verl", found[1], values)
 
 
 def _mmengine(text: str) -> Step | None:
@@ -264,12 +267,16 @@ def _mmengine(text: str) -> Step | None:
     number = found["step"] or (int(found["epoch"]) - 1) * int(found["length"]) + int(found["of_epoch"])
     given = {field[1]: _number(field[2]) for field in _MMENGINE_FIELD.finditer(text, found.end())}
     names = {"loss": "loss", "grad_norm": "gradient_norm", "time": "seconds"}
-    return _step("mmengine", number, {names[name]: value for name, value in given.items()}) if "loss" in given else None
+    return (
+        step_from("mmengine", number, {names[name]: value for name, value in given.items()})
+        if "loss" in given
+        else None
+    )
 
 
 def _keras(text: str) -> Step | None:
     found = _KERAS.search(text) if "loss: " in text else None
-    return None if found is None else _step("keras", NO_NUMBER, {"loss": _number(found[1])})
+    return None if found is None else step_from("keras", NO_NUMBER, {"loss": _number(found[1])})
 
 
 def _plain(text: str) -> Step | None:
@@ -291,7 +298,7 @@ def _plain(text: str) -> Step | None:
         elif unit or unit_after:
             values.setdefault("seconds", _number(value) / (1000 if "ms" in (unit + unit_after).lower() else 1))
     number = NO_NUMBER if found["again"] else found["number"]
-    return _step("plain", number, _paced(text) | values) if "loss" in values else None
+    return step_from("plain", number, _paced(text) | values) if "loss" in values else None
 
 
 def _paced(text: str) -> dict[str, float]:
@@ -323,7 +330,7 @@ def _transformers(text: str, before: str) -> Step | None:
         bars = _PROGRESS_BAR.findall(before + text[:begin])
         number = int(bars[-1]) if bars else NO_NUMBER
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
-    return _step("transformers", int(number), _paced(before + text[:begin]) | values)
+    return step_from("transformers", int(number), _paced(before + text[:begin]) | values)
 
 
 _JSON_NAMES = {
@@ -356,7 +363,7 @@ def _json(text: str) -> Step | None:
     null = "loss" not in values and any(given.get(name, "") is None for name in _JSON_NAMES["loss"])
     if not values and not (null and not any(word in name for name in given for word in _EVALUATION)):
         return None  # it mentions a step and reports nothing of it
-    step = _step("jsonl", number, values, skipped=given.get("skipped") is True)
+    step = step_from("jsonl", number, values, skipped=given.get("skipped") is True)
     rank = given.get("rank")
     step.at, step.null = _instant(given), null
     step.rank = rank if type(rank) is int and 0 <= rank < 1 << 30 else None

@@ -26,6 +26,7 @@ class Place(NamedTuple):
     node: str | None = None
 
 
+BAR = "bar"  # the layout of steps that only a progress bar shows
 NO_PLACE = Place()
 Key = tuple[str, int | None, Place]  # layout, rank, the place where the line names no rank
 
@@ -81,8 +82,11 @@ class StepSeries:
         ``rank_of``: the rank of lines that name none, by their place. ``shift_seconds`` is added to the stamps;
         ``written_at`` stands for the newest step's where its line has none.
         """
+        said = any(layout != BAR and len(steps) > 1 for (layout, _, _), steps in self.series.items())
         for key, steps in self.series.items():
             layout, rank, place = key
+            if said and layout == BAR:
+                continue  # lines that report the steps say more of them
             rows = [*([self.onsets[key]] if key in self.onsets else []), *steps.values()]
             if not rows:
                 continue

@@ -24,9 +24,10 @@ router = Router("jobs")
 
 
 class HabitDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A pause that recurs every so many steps."""
+    """A pause that recurs every so many steps: at every place of its period that was observed, and not by chance."""
 
     period: Annotated[int, doc("Steps from one to the next.")]
+    within: Annotated[int, doc("The period is known but for so many steps: a log may report every tenth.")] = 0
     place: Annotated[int, doc("The step before it, modulo the period.")]
     seconds: Annotated[float, doc("How long it takes.")]
 
@@ -118,7 +119,7 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
     p99_seconds: Annotated[float | None, doc("Its p99, pauses left out; null: too few.")]
     intervals: Annotated[int, doc("How many intervals these two rest on.")]
     by_chance_seconds: Annotated[float, doc("The pause that is allowed anywhere, as it has come twice.")]
-    habits: Annotated[tuple[HabitDocument, ...], doc("Pauses that recur at their places.")]
+    habits: Annotated[tuple[HabitDocument, ...], doc("Pauses that recur, as far as they determine their period.")]
     pauses: Annotated[tuple[PauseDocument, ...], doc("The long intervals of the last day, the oldest first.")]
     slowdown: Annotated[SlowdownDocument | None, doc("A slowdown that lasts; null: there is none.")] = None
     latent: Annotated[
@@ -178,7 +179,7 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
         habits=msgspec.convert(steps["habits"], tuple[HabitDocument, ...]),
         pauses=tuple(
             PauseDocument(at=end, step=step, seconds=seconds, learned=learned(end, seconds))
-            for end, step, seconds, _early in steps["pauses"]
+            for end, step, seconds, *_ in steps["pauses"]
         ),
         slowdown=msgspec.convert((steps.get("pace") or {}).get("slowdown"), SlowdownDocument | None),
         latent=msgspec.convert(known.get("latent", []), tuple[LatentDocument, ...]),

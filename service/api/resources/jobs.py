@@ -58,7 +58,8 @@ class StepsDocument(msgspec.Struct, frozen=True, kw_only=True):
     ]
     at: Annotated[float, doc("When it was reported, UTC seconds.")]
     median_seconds: Annotated[float | None, doc("How long a step takes; null: too few were reported.")]
-    longest_seconds: Annotated[float | None, doc("The longest of the recent ones.")]
+    longest_seconds: Annotated[float | None, doc("The longest of the recent ones, pauses left out.")]
+    longest_pause_seconds: Annotated[float | None, doc("The longest recent pause between two; null: there was none.")]
     recent_seconds: Annotated[
         tuple[float, ...], doc("How long a step took, from one report to the next, the newest last.")
     ]
@@ -195,10 +196,10 @@ def shown(service: Service, session: Session, job: str) -> JobDocument:
 
 
 def _steps_document(steps: JobSteps) -> StepsDocument:
-    recent = steps.recent_seconds
+    recent, (longest, pause) = steps.recent_seconds, steps.longest()
     return StepsDocument(
         attempt=steps.attempt, step=steps.step, unit=steps.unit, at=steps.at, median_seconds=steps.median_seconds,
-        longest_seconds=max(recent, default=None), recent_seconds=tuple(round(one, 4) for one in recent),
+        longest_seconds=longest, longest_pause_seconds=pause, recent_seconds=tuple(round(one, 4) for one in recent),
     )  # fmt: skip
 
 

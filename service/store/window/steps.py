@@ -15,7 +15,9 @@ from typing import Literal
 
 import numpy as np
 
+from analyzers.incidents.job_views import StepRhythm
 from analyzers.incidents.job_views.progress import newest_values
+from analyzers.incidents.job_views.step_rhythm import StepRow
 from collectors.records import COUNTED, Record, Steps, block
 from collectors.records.record import Damaged
 from service.store.log import Log, Stored
@@ -44,11 +46,25 @@ class JobSteps:
     at: float
     recent_seconds: tuple[float, ...]
     unit: Literal["step", "line"] = "step"  # line: the log gives no numbers, and its lines are counted
+    rows: tuple[Row, ...] = ()  # from which they are computed
 
     @property
     def median_seconds(self) -> float | None:
         """Return how long a step takes; None before two were reported."""
         return float(np.median(self.recent_seconds)) if self.recent_seconds else None
+
+    def longest(self) -> tuple[float | None, float | None]:
+        """Return the seconds of the longest step and of the longest pause between two; None: there was none."""
+        rhythm, rows = StepRhythm(), [(at, step) for at, step, _ in self.rows]
+        if len(rows) == MOST_ROWS:  # the first of them are not the job's first
+            rhythm.restore({"rows": rows})
+        else:
+            for row in rows:
+                rhythm.add(StepRow(*row))
+        paused = {until: until - since for since, until in rhythm.pauses()}
+        spans = list(_intervals(self.rows))
+        steps = (seconds for until, seconds in spans if until not in paused)
+        return max(steps, default=None), max((paused[until] for until, _ in spans if until in paused), default=None)
 
 
 @dataclass(slots=True)
@@ -107,7 +123,10 @@ class StepTail:
         if found is None or not series:
             return None
         at, step, _ = max(rows[-1] for rows in series if rows)
-        return JobSteps(found.attempt, step, at, tuple(_seconds(max(series, key=len))), "step" if numbered else "line")
+        longest = max(series, key=len)
+        rows = tuple(longest)
+        recent = tuple(seconds for _, seconds in _intervals(rows))
+        return JobSteps(found.attempt, step, at, recent, "step" if numbered else "line", rows)
 
     def _take(self, name: str, steps: Steps, stored: Stored) -> None:
         attempt, job = steps.attempt or 0, self._jobs.pop(name, None)
@@ -148,12 +167,12 @@ def _rows(steps: Steps, stored: Stored) -> Iterator[Row]:
             yield min(dated - ahead, stored.received_at), int(number), dated == int(dated)
 
 
-def _seconds(rows: Sequence[Row]) -> Iterator[float]:
-    """Yield how long a step took from one report to the next: a log may report every tenth step."""
+def _intervals(rows: Sequence[Row]) -> Iterator[tuple[float, float]]:
+    """Yield the instant of a report, and how long a step took since the last one: a log may report every tenth step."""
     spans = _spans(rows) if _are_coarse(rows) else pairwise(rows)
     for (before_at, before, _), (at, step, _) in spans:
         if step > before and at > before_at:
-            yield (at - before_at) / (step - before)
+            yield at, (at - before_at) / (step - before)
 
 
 def _are_coarse(rows: Sequence[Row]) -> bool:

@@ -59,3 +59,16 @@ def test_a_loss_that_stays_large_is_said_since_its_first_step(lasting: int) -> N
     """The checkpoint to go back to is one from before it."""
     (finding,) = found(steps([*SOUND, *([24.0] * lasting)]))
     assert numbers_in(finding.evidence[0].text)[:2] == [24, len(SOUND) + 1]
+
+
+def test_a_norm_that_stays_large_for_most_of_a_log_is_found() -> None:
+    """A log of a thousand steps, the last seven hundred with twenty times the norm."""
+    (finding,) = found(norms([2.0] * 1000, [1.0] * 300 + [20.0] * 700))
+    assert numbers_in(finding.evidence[0].text)[:2] == [20, 301]
+
+
+def test_what_came_and_passed_twice_is_no_spike_the_third_time() -> None:
+    """A hard batch in each hundredth step; the second one is a spike still."""
+    losses = ([2.0] * 99 + [12.0]) * 3
+    assert found(steps(losses)) == []
+    assert [one.fault_class for one in found(steps(losses[:200]))] == ["spike"]

@@ -8,6 +8,8 @@ import pytest
 
 from analyzers.model.verdict import Verdict
 from collectors.files.reading import read_paths
+from service.reports.story import headlines
+from service.reports.text import render
 from tests.support.kineto_traces import KinetoJob
 from tests.support.op_traces import judged
 
@@ -26,6 +28,41 @@ def test_a_slow_rank_is_named_with_its_machine(tmp_path: Path, device: bool, ran
     verdict = KinetoJob(device=device, times={rank: 1.5}).verdict(tmp_path / "t")
     assert (verdict.symptom, verdict.cause, named(verdict)) == ("slow", "machine", [(rank,)])
     assert verdict.action.nodes == (f"gpu-{rank:04d}",)
+
+
+@ON
+@pytest.mark.parametrize(
+    ("slow", "who"), [((2,), "Rank 2 (node gpu-0001) slows"), ((2, 3), "Node gpu-0001 (ranks 2-3) slows")]
+)
+def test_a_rank_beside_a_sound_one_is_said_before_its_node(
+    tmp_path: Path, device: bool, slow: tuple[int, ...], who: str
+) -> None:
+    """Of a node whose other rank is as fast as all the others it is not said that it is slow, and it is tested as before."""
+    job = KinetoJob(world=8, ranks_a_node=2, device=device, times=dict.fromkeys(slow, 1.5))
+    verdict = job.verdict(tmp_path / "t")
+
+    assert str(headlines(verdict)[0]).startswith(who)
+    assert (verdict.culprits[0].kind, verdict.culprits[0].ranks_on_node) == ("node", 2)
+    assert verdict.action.nodes == ("gpu-0001",)
+
+
+@ON
+def test_what_a_slow_rank_costs_is_in_hours_of_gpus_only_where_there_are_some(tmp_path: Path, device: bool) -> None:
+    """A trace whose profiler found no device is of a job of processors: neither GPUs nor their tests are spoken of."""
+    verdict = KinetoJob(device=device, times={2: 1.5}).verdict(tmp_path / "t")
+    said = " ".join(render(verdict).split())
+
+    assert ("GPU hours a day (4 ranks, a GPU each)" in said, "dcgmi" in said) == (device, device)
+    assert ("rank hours a day (4 ranks)" in said, "GPU" in said) == (not device, device)
+    assert verdict.coverage.has_gpus is device
+
+
+@pytest.mark.parametrize("read", [1, 3])
+def test_how_many_of_the_jobs_ranks_were_read_is_said(tmp_path: Path, read: int) -> None:
+    """Each rank's trace states the size of the job: the answer says of how many it knows nothing."""
+    verdict = KinetoJob(times={0: 1.5}).verdict(tmp_path / "t", without=range(read, 4))
+
+    assert f"{read} of 4 ranks seen" in render(verdict)
 
 
 def test_the_longest_communication_is_a_victims() -> None:

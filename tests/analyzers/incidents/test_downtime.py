@@ -13,7 +13,7 @@ from analyzers.incidents.messages import Received
 from analyzers.incidents.state import EngineState
 from analyzers.knowledge import Knowledge
 from collectors.records import Members, Placement, ProcessState, Record
-from tests.support.watched_jobs import START, step_record
+from tests.support.watched_jobs import START, WatchedJob, step_record, watched
 
 DETECTED_AT = START + 100.0
 COST = Downtime(incident="inc-1", job="run", attempt=1, onset_at=START + 10.0, detected_at=DETECTED_AT, last_step=1_003)
@@ -177,3 +177,29 @@ def test_one_late_step_between_two_stops_is_no_pace() -> None:
     seen.trains([*((1_000 + step, 0.5 * step) for step in range(21)), (1_021, 60.0)])
 
     assert seen.cost().stood_at is None
+
+
+@pytest.mark.parametrize("seconds", [1_500.0, 2_300.0])
+def test_the_first_good_step_of_a_slow_job_is_one_after_its_slowdown(seconds: float) -> None:
+    """Steps take 2.5 s instead of 1 s from 1,000 s to 2,000 s: they go on all the time, and are good again after that."""
+    now = 0.0
+
+    def law(_step: int, _noise: object) -> float:
+        nonlocal now
+        length = 2.5 if 1_000.0 <= now < 2_000.0 else 1.0
+        now += length
+        return length
+
+    detected = Downtime(
+        incident="inc-1", job="run", attempt=0, kind="slow", onset_at=START + 1_000.0, detected_at=START + 1_200.0
+    )
+
+    (cost,) = update_downtimes([detected], [watched(WatchedJob(law=law), seconds)])
+
+    assert cost.stood_at is not None
+    if seconds < 2_000.0:
+        assert cost.first_good_at is None
+        assert cost.stood_at >= START + seconds - 30.0
+    else:
+        assert cost.first_good_at == pytest.approx(START + 2_000.0, abs=15.0)
+        assert cost.stood_at == cost.first_good_at

@@ -320,31 +320,13 @@ def test_an_engine_that_begins_anew_knows_the_slowdown() -> None:
 
 
 def test_a_slow_job_that_stops_has_an_incident_of_its_stop() -> None:
-    """A hang is asked about and judged at once: the slowdown that was open gives way to it."""
+    """A hang is asked about and judged at once; the slowdown rests beside it."""
     done = instructions(WatchedJob(law=slower(1.3), stopped_at=2_000.0), 2_200.0)
 
-    reported = [
-        (type(one).__name__, getattr(one, "incident", None)) for _, one in done if isinstance(one, Open | Close)
-    ]
-    assert [name for name, _ in reported] == ["Open", "Close", "Open"]
-    kinds = [one.incident.kind for _, one in done if isinstance(one, Open)]
-    assert kinds == ["slow", "hang"]
-    opened_at = [at for at, one in done if isinstance(one, Open)]
-    assert opened_at[1] <= 2_060.0
-
-
-def test_a_slowdown_that_outlasts_a_stop_is_judged_afterwards() -> None:
-    """A job that becomes slow, stands still for a minute and goes on as slowly has another incident of its slowness."""
-    pace = slower(1.3)
-    law = lambda step, random: 60.0 if step == 1_500 else pace(step, random)  # noqa: E731
-
-    done = instructions(WatchedJob(law=law), 2_600.0)
-
-    assert [one.incident.kind for _, one in done if isinstance(one, Open)] == ["slow", "hang", "slow"]
-    assert len([one for _, one in done if isinstance(one, Close)]) == 2
-    again_at = [at for at, one in done if isinstance(one, Open)][-1]
-    stop_over_at = [at for at, one in done if isinstance(one, Close)][-1]
-    assert again_at >= stop_over_at + 60.0
+    opened = [(at, one.incident.kind) for at, one in done if isinstance(one, Open)]
+    assert [kind for _, kind in opened] == ["slow", "hang"]
+    assert opened[1][0] <= 2_060.0
+    assert not [one for _, one in done if isinstance(one, Close)]
 
 
 def test_a_regular_slowdown_is_the_jobs_own() -> None:

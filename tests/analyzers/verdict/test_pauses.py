@@ -322,3 +322,30 @@ def test_a_pause_without_a_bound_needs_no_age() -> None:
     ]
     assert (found := verdict(records)).cause == "code"
     assert not found.abstained
+
+
+@pytest.mark.parametrize("channel", [None, "folio_wait_bit_common"])
+@pytest.mark.parametrize("after", [REDUCE, inside("forward"), inside("step")], ids=["waits", "computes", "steps"])
+def test_a_rank_that_has_just_left_its_pause_is_not_named(after: tuple[Frame, ...], channel: str | None) -> None:
+    """The table of processes and the recorder are from before; the next round shows whether it hangs now."""
+    hang = Hang(stands=(MET["frames.checkpoint"],), state="R" if channel is None else "D", channel=channel)
+    records = [
+        replaced(record, after)
+        if isinstance(record, StackDump) and record.rank == 2 and record.at == START + 63
+        else record
+        for record in hang.records()
+    ]
+    found = verdict(records)
+    assert (found.culprits, found.cause, found.action.kind) == ((), "none", "none")
+    assert "rank 2 was in a checkpoint, and had left it by" in found.action.why
+
+
+def test_a_rank_that_left_its_pause_a_round_ago_and_holds_the_others_up_is_named() -> None:
+    """Both stacks of the newest round find it in its own code."""
+    found = verdict(Hang(stands=(MET["frames.checkpoint"], SPIN)).records())
+    assert (named(found), found.action.kind) == ([2], "probe")
+
+
+def replaced(dump: StackDump, frames: tuple[Frame, ...]) -> StackDump:
+    """The same dump with another main thread."""
+    return msgspec.structs.replace(dump, threads=(Thread(frames=frames, main=True, name="MainThread"),))

@@ -258,6 +258,25 @@ def test_read_shows_people_a_table(judged: dict[str, object], folder: str, capsy
     assert max(map(len, shown.splitlines())) < 250
 
 
+def test_read_shows_the_values_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The step, its seconds and its loss, of the newest ones; what no line gives is stated."""
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {n} loss {3 - n / 100:.2f} time 41{n % 10}.5ms\n" for n in range(40)))
+
+    assert run(["read", str(log)]) == 0
+    shown = capsys.readouterr().out
+    assert "40 steps (plain), 0 to 39, 0.415 s a step (median), loss 3 to 2.61" in shown
+    assert shown.splitlines()[-1].split() == ["39", "0.4195", "2.61"]
+    assert len(shown.splitlines()) == 2 + 1 + 2 + 10
+
+    assert run(["read", str(log), "--json", "--limit", "1"]) == 0
+    assert json.loads(capsys.readouterr().out)["entries"][0]["seconds"] == 0.4195
+
+    log.write_text("step 1 loss 2.5\n")
+    assert run(["read", str(log)]) == 0
+    assert "1 step (plain), 1 to 1, no seconds a step, loss 2.5 to 2.5" in capsys.readouterr().out
+
+
 def test_read_of_nothing_ends_with_2(
     judged: dict[str, object], folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.cli import run
+from service.cli.stepless_logs import STEP_LINE
 
 
 def write(folder: Path, counts: list[int], more: str = "training finished\n") -> str:
@@ -29,15 +30,67 @@ def test_even_steps_without_a_fault_end_with_0(tmp_path: Path, capsys: pytest.Ca
     assert "4 ranks, 80 steps each" in capsys.readouterr().out.splitlines()[0]
 
 
-@pytest.mark.parametrize(
-    ("counts", "more"), [([80, 80, 41, 80], ""), ([80] * 4, "the storage is unreachable\n")], ids=["apart", "word"]
-)
-def test_steps_that_leave_a_doubt_are_no_clean_bill(
-    tmp_path: Path, counts: list[int], more: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_steps_beside_words_of_a_fault_are_no_clean_bill(
+    tmp_path: Path, ranks: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A rank that stopped before the others, or a line with words of a fault."""
-    assert run(["diagnose", write(tmp_path, counts, more)]) == 2
+    """In one log or several."""
+    assert run(["diagnose", write(tmp_path, [80] * ranks, "the storage is unreachable\n")]) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_ranks_that_stop_at_different_steps_leave_it_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is named, and what is open is stated with where each stands."""
+    assert run(["diagnose", write(tmp_path, [80, 80, 41, 80], "")]) == 3
+    said = " ".join(capsys.readouterr().out.split())
+    assert "whether a rank has stopped: rank2.log ends at step 41, rank0.log at step 80" in said
+
+
+def test_logs_that_report_not_every_step_end_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the one that reports every tenth the last is one before it."""
+    write(tmp_path, [80])
+    (tmp_path / "rank1.log").write_text("".join(f"step: {step} loss: 2.5\n" for step in range(1, 80, 10)))
+
+    assert run(["diagnose", str(tmp_path)]) == 0
+    assert "2 ranks, 8 to 80 steps each" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize("logs", [1, 2, 4])
+def test_a_log_without_steps_is_no_clean_bill(logs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its pace was not judged: the answer states it, and how a step's line looks, of one log as of a folder."""
+    for rank in range(logs):
+        text = "".join(f"[2026-11-28 10:00:{n:02}] it={n} | L=2.5 | 1302 ms\n" for n in range(60))
+        (tmp_path / f"rank{rank}.log").write_text(text, encoding="utf-8")
+    assert run(["diagnose", str(tmp_path) if logs > 1 else str(tmp_path / "rank0.log")]) == 2
+
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert f"no steps were recognised in {60 * logs} lines of rank0.log" in found.err
+    assert "a step line looks like `step 120 loss 2.31 time 0.41s` (docs/formats.md)" in found.err
+
+
+def test_beside_a_log_with_steps_one_without_is_stated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No fault was found; of the other's pace nothing is known."""
+    write(tmp_path, [80])
+    (tmp_path / "rank1.log").write_text("it=1 | L=2.5 | 1302 ms\n" * 60, encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path)]) == 0
+    assert "the pace: no steps were recognised in 60 lines of rank1.log" in " ".join(capsys.readouterr().out.split())
+
+
+def test_bars_alone_show_a_slower_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As Lightning draws them; the same job at one pace has none, and the step line of the docs is one."""
+    ends, text = 0.0, ""
+    for step in range(1, 601):
+        ends += 1.3 if step <= 300 else 1.82
+        clock = f"{int(ends) // 60:02}:{int(ends) % 60:02}"
+        text += f"\rEpoch 0: {step // 6:3d}%|██  | {step}/600 [{clock}<09:00,  0.70it/s, v_num=3, train_loss=2.1]"
+    (tmp_path / "train.log").write_text(text + "\n", encoding="utf-8")
+    (tmp_path / "even.log").write_text(f"{STEP_LINE.split('`')[1]}\n" * 2, encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path / "train.log")]) == 3
+    assert "40 % longer than before (1.3 s)" in " ".join(capsys.readouterr().out.split())
+    assert run(["diagnose", str(tmp_path / "even.log")]) == 0
 
 
 def test_ranks_are_counted_within_their_roles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

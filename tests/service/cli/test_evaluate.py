@@ -124,6 +124,30 @@ def test_a_label_is_no_evidence(labelled: Callable[[str], Path], capsys: pytest.
     assert "labels.toml" not in case["why"]
 
 
+def test_a_right_culprit_of_a_wrong_class_is_listed(
+    labelled: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the class that was stated and those of the label; what abstained is listed too, and --json has both."""
+    silent = CASE + 'path = "silent"\n'
+    folder = labelled(CASE + 'class = "xid_48"\npath = "hung"\nmasked = ["node:gpu-0001"]\n' + silent)
+    (folder / "silent").mkdir()
+    (folder / "silent" / "train.log").write_text("nothing of a fault\n", encoding="utf-8")
+
+    document = evaluated(folder, capsys)
+    (first, _) = document["cases"]
+    assert (document["class_wrong"], document["abstained"]) == (["hung"], ["silent"])
+    assert (first["result"], first["labelled"]) == ("exact", ["machine", "xid_48"])
+
+    assert run(["evaluate", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert (
+        f"The culprit is right, the class is not:\n  hung: {', '.join(first['stated'])}; labelled machine, xid_48"
+        in said
+    )
+    assert "Abstained:\n  silent: abstained: nothing in" in said
+    assert "Not exactly as labelled" not in said
+
+
 def test_labels_may_lie_apart_from_the_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """--labels: the paths of the file begin at the folder, which may be read-only."""
     labels = tmp_path / "ours.toml"

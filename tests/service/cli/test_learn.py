@@ -113,6 +113,22 @@ def test_what_teaches_nothing_is_left_out_by_name(tmp_path: Path, capsys: pytest
     assert "cases that name a culprit and can be held against the truth: 1, and it takes 20" in said
 
 
+@pytest.mark.parametrize(("more", "said"), [(0, "labelled cases: 1, and it takes 20"), (25, "real and simulator ones")])
+def test_too_few_labelled_cases_are_refused_before_any_is_diagnosed(
+    more: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound and the next step are stated at once; so are cases of both origins."""
+    monkeypatch.setattr("service.cli.learn.judge_cases", lambda *_: pytest.fail("a case was diagnosed"))
+    (tmp_path / "a.log").write_text("step 1\n", encoding="utf-8")
+    case = '[[case]]\nfault = "hang"\ncause = "code"\nculprits = []\npath = "a.log"\norigin = "simulator"\n'
+    (tmp_path / "labels.toml").write_text(case, encoding="utf-8")
+    for number in range(more):
+        incident(tmp_path, number)
+
+    assert run(["learn", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

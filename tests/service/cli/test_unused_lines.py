@@ -34,7 +34,7 @@ def test_sound_lines_and_binary_files_have_none(tmp_path: Path) -> None:
     (tmp_path / "steps.log").write_text("step 3 loss 2.1\nretries 0 errors\nfinished without errors\n")
     (tmp_path / "core").write_bytes(b"\0\1error failed")
     assert first_unused([tmp_path, tmp_path / "absent"]) is None
-    assert "without errors" in _nothing([tmp_path], read=True)
+    assert "without errors" in _nothing([tmp_path], read=True, of_steps=[str(tmp_path / "steps.log")])
 
 
 def test_a_file_is_searched_up_to_its_limit(tmp_path: Path) -> None:

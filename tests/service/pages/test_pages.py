@@ -183,7 +183,8 @@ def test_without_a_verdict_the_page_says_so(client: Client) -> None:
 
     assert "No verdict yet." in merged.text
     assert f"/incidents/{FLEET}" in merged.all("a", "href")
-    assert "Closed" in closed.text
+    assert "Closed without a verdict." in closed.text
+    assert "No verdict yet." not in closed.text
     assert closed.all("meta", "http-equiv") == []
 
 

@@ -111,3 +111,13 @@ def test_a_role_that_no_rule_knows_is_named_with_what_to_add() -> None:
     (said,) = unknown_roles(["oracle"])
     assert said.startswith("What the role oracle is for is not known")
     assert "role_rules.toml" in said
+
+
+@pytest.mark.parametrize(
+    ("within", "often"), [(0, "every 150 steps"), (4, "every 146 to 154 steps"), (None, "every 150 steps")]
+)
+def test_how_often_a_job_pauses_is_said_as_exactly_as_it_is_known(within: int | None, often: str) -> None:
+    """A log of every tenth step leaves some steps open; a document of an older engine has no such bound."""
+    habit = {"period": 150, "place": 0, "seconds": 20.6} | ({} if within is None else {"within": within})
+
+    assert sentences({**UNKNOWN, "is_outdated": False, "habits": [habit]})[1:] == [f"It pauses for 21 s {often}."]

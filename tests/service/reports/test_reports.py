@@ -51,6 +51,24 @@ def test_several_ranks_of_one_root_are_one_sentence() -> None:
     assert text.render(two_ranks()).startswith("Ranks 9 and 14 hang the job")
 
 
+@pytest.mark.parametrize(
+    ("ranks", "held", "who"),
+    [
+        ((2,), 4, "Rank 2 (node vm) slows the job"),
+        ((2, 3), 4, "Ranks 2-3 (node vm) slow the job"),
+        ((0, 1), 2, "Node vm (ranks 0-1) slows the job"),
+        ((2,), 1, "Node vm (rank 2) slows the job"),
+        ((2,), None, "Node vm (rank 2) slows the job"),
+    ],
+)
+def test_a_node_with_sound_ranks_does_not_slow_the_job(ranks: tuple[int, ...], held: int | None, who: str) -> None:
+    """Its slow ranks do; a node of which every rank is slow, or of which no other is known, is the subject itself."""
+    culprit = Culprit(root="r1", kind="node", id="vm", ranks=ranks, ranks_on_node=held, probability=0.87)
+    verdict = changed(two_ranks(), symptom="slow", cause="machine", culprits=(culprit,))
+
+    assert str(story.headlines(verdict)[0]).startswith(who)
+
+
 def test_independent_roots_have_a_line_each() -> None:
     """Two roots are two headlines, each with its own probability."""
     first, second = two_ranks().culprits

@@ -178,3 +178,16 @@ def test_a_pause_between_stamps_of_whole_seconds_stays_one_step() -> None:
     assert found is not None
     assert found.median_seconds == pytest.approx(0.4, rel=0.2)
     assert max(found.recent_seconds) == pytest.approx(30.4, abs=1.0)
+
+
+@pytest.mark.parametrize("steps", [130, 700])
+def test_a_pause_is_not_the_longest_step(steps: int) -> None:
+    """A validation of 20 s every 150 steps of 0.66 s, the first of them not seen again: the longest step is one without it."""
+    tail, at = StepTail(), NOW - 3_000
+    for step in range(170 - 130, 170 - 130 + steps):
+        tail.add(*sent(step_record([(step, at := at + 0.66 + (20.0 if step % 150 == 1 else 0.0))], job="j")))
+
+    found = tail.find("j")
+
+    assert found is not None
+    assert found.longest() == pytest.approx((0.66, 20.66))
