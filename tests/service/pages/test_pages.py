@@ -64,7 +64,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         database = client.service.database
         incident_rows.seed(database, verdicts=(undecided(), hang()))
         incident_rows.seed(database, SILENT, at=AT + 1, job=HOSTILE.replace("\x1b", "")[:200], verdicts=())
-        incident_rows.seed(database, CLOSED, at=AT - 500, closed_at=AT - 400)
+        incident_rows.seed(database, CLOSED, at=AT - 500, closed_at=AT - 400, verdicts=())
         incident_rows.seed(database, FLEET, at=AT - 900, job=None, kind="infrastructure", verdicts=(undecided(),))
         with database.transaction() as session:
             session.add(
