@@ -44,16 +44,20 @@ def spikes_in(records: Sequence[Steps], rows: Rows, topology: Topology) -> Itera
     Stages and experts have norms of their own: one rank's is nothing unusual for being larger than another's.
     """
     for field in ("loss", "gradient_norm"):
-        found = [spike for mine in _by_rank(rows, field) if (spike := _spike(mine, field)) is not None]
+        ranks = _by_rank(rows, field)
+        spikes = [_spike(mine, field) for mine in ranks]
+        found = [spike for spike in spikes if spike is not None]
         if not found:
             continue
         most = max(found, key=lambda spike: spike.times)
+        sound = sum(
+            spike is None and _is_as_before(mine, most, field) for spike, mine in zip(spikes, ranks, strict=True)
+        )
         size = f"{most.times:.1f} times the usual value of the steps before"
         text = f"the {field.replace('_', ' ')} is {float(most.first[field]):.4g} {where(most.first)}, {size}"
         if most.lasts:
             text += f", and stays so until {where(most.newest).removeprefix('at ').removeprefix('in ')}"
-        now = rows[(rows["step"] == most.newest["step"]) & np.isfinite(rows[field])]
-        few = most.first["rank"] >= 0 and 2 * len(found) <= len(np.unique(now["rank"]))
+        few = most.first["rank"] >= 0 and len(found) <= sound
         if few and len(found) == 1:
             text += f", on rank {most.first['rank']} alone"
         said = evidence_of(records, most.first, text)
@@ -81,18 +85,31 @@ def _suspects(records: Sequence[Steps], found: Sequence[Spike], field: str, topo
 
 
 def _by_rank(rows: Rows, field: str) -> list[Rows]:
-    """Return each rank's rows that have the value, one a step, of the ranks whose newest is worth a comparison."""
+    """Return each rank's rows that have the value, one a step, of the ranks that have it at the newest step.
+
+    None where no rank's is worth a comparison.
+    """
     kept = rows[np.isfinite(rows[field])]
     if not len(kept):
         return []
     kept = kept[np.lexsort((kept["record"], kept["at"], kept["step"], kept["rank"]))]
     kept = kept[np.append((kept["step"][1:] != kept["step"][:-1]) | (kept["rank"][1:] != kept["rank"][:-1]), True)]
     begins = np.flatnonzero(np.append(True, kept["rank"][1:] != kept["rank"][:-1]))
-    sizes = np.abs(kept[field])
-    least = np.minimum.reduceat(sizes, begins)
     ends = np.append(begins[1:], len(kept))
-    worth = (kept["step"][ends - 1] == rows["step"][-1]) & (sizes[ends - 1] / TIMES > least)
-    return [kept[begin:end] for begin, end in zip(begins[worth].tolist(), ends[worth].tolist(), strict=True)]
+    sizes = np.abs(kept[field])
+    here = kept["step"][ends - 1] == rows["step"][-1]
+    if not (here & (sizes[ends - 1] / TIMES > np.minimum.reduceat(sizes, begins))).any():
+        return []
+    return [kept[begin:end] for begin, end in zip(begins[here].tolist(), ends[here].tolist(), strict=True)]
+
+
+def _is_as_before(mine: Rows, most: Spike, field: str) -> bool:
+    """Whether a rank without a spike has steps from before another's, and not its value: a norm that is reduced is all ranks'.
+
+    Of a live job the window has the past of few ranks.
+    """
+    before = int(np.count_nonzero(mine["step"] < most.first["step"]))
+    return before >= FEWEST and float(mine[-1][field]) != float(most.newest[field])
 
 
 def _spike(mine: Rows, field: str) -> Spike | None:

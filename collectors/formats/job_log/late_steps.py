@@ -17,6 +17,8 @@ MOST_KEYS, MOST_LINES = 20_000, 200_000
 _OF_PROCESS = re.compile(r"\[(?:rank|[a-z]{1,20})\d{1,7}[|\]]|\[\d+,\d+\]<|\([^)]{1,120}pid=\d|\d{1,7}:$")
 _NO_NUMBER = re.compile(r"(?i)(?<![\w/.-])(?:nan|inf|infinity)\b(?! iterations)")
 
+_SHAPE = str.maketrans("123456789", "000000000")
+
 Take = Callable[[int, str], None]
 
 
@@ -33,7 +35,7 @@ class LateSteps:
         """Hold a line that reports a step and no trouble, or read it at once where it cannot wait. ``key``: whose it is."""
         key = key or _key(text)
         if not is_number:
-            self._flush_key(key)
+            self._flush_before(key)
             self._read_all.add(key)
             self._take(number, text)
             return
@@ -62,8 +64,14 @@ class LateSteps:
             self._take(number, text)
 
     def flush_of(self, text: str) -> None:
-        """Read what waits of the process whose line this is."""
-        self._flush_key(_key(text))
+        """Read what waits of the process whose line this is; all, where its beginning names none."""
+        self._flush_before(_key(text))
+
+    def _flush_before(self, key: str) -> None:
+        if _OF_PROCESS.match(key):
+            self._flush_key(key)
+        else:
+            self.flush()
 
     def _flush_key(self, key: str) -> None:
         waiting = self._waiting.pop(key, None)
@@ -79,6 +87,7 @@ def has_no_number(text: str) -> bool:
 
 
 def _key(text: str) -> str:
-    """What the lines of one process begin with, as far as one look shows."""
+    """What the lines of one process begin with, as far as one look shows; of another beginning, as a stamp is, the shape."""
     end = text.find(")") + 1 if text[:1] == "(" else text.find(" ")
-    return text[: end if 0 < end <= 160 else 16]
+    begin = text[: end if 0 < end <= 160 else 16]
+    return begin if _OF_PROCESS.match(begin) else begin.translate(_SHAPE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from collectors.records import Steps
 from tests.analyzers.diagnosis.test_numeric import found, steps
@@ -72,3 +73,17 @@ def test_what_came_and_passed_twice_is_no_spike_the_third_time() -> None:
     losses = ([2.0] * 99 + [12.0]) * 3
     assert found(steps(losses)) == []
     assert [one.fault_class for one in found(steps(losses[:200]))] == ["spike"]
+
+
+@pytest.mark.parametrize("kept", [8, 30, 64])
+def test_ranks_without_a_past_are_not_as_before(kept: int) -> None:
+    """A live window has few steps of most ranks; the norm is of all ranks' gradients, and as large on each."""
+    values = [1.0] * 30 + [12.0] * 34
+    reduced = [norms([2.0] * 64, values, 0)]
+    for rank in (1, 2):
+        whole = norms([2.0] * 64, values, rank)
+        columns = {name: data[-kept * (len(data) // 64) :] for name, data in whole.columns.items()}
+        reduced.append(replace(whole, count=kept, columns=columns))
+    (finding,) = found(*reduced)
+    assert finding.suspects == ()
+    assert "alone" not in finding.evidence[0].text
