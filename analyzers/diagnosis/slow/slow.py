@@ -25,7 +25,7 @@ from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
-from collectors.records import CollectiveTimings, OpTimings, Steps, StragglerReports
+from collectors.records import CollectiveTimings, OpTimings, Steps, StragglerReports, Unread
 
 MOST_ROWS = 20_000_000
 
@@ -71,4 +71,9 @@ def _of_traces(window: Window, topology: Topology) -> Iterator[Finding]:
     if seen is None:
         yield unmeasured("no operation of the traces is compute, by its name: forward-compute and the like are known")
         return
-    yield from findings(replace(seen, on_gpus=window.has_gpus() is not False))
+    cut = sorted({one.source for one in window.records_of(Unread)} & {record.source for record in records})
+    for found in findings(replace(seen, on_gpus=window.has_gpus() is not False)):
+        if cut and found.symptom == "healthy":  # what is slow may be in the part that is lost
+            yield replace(unmeasured(f"the whole of {cut[0]}, of which a part was not read"), evidence=found.evidence)
+        else:
+            yield found

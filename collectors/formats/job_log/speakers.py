@@ -43,12 +43,13 @@ _RANK = re.compile(
     r"(?:\[rank(?P<own>\d{1,7})\]:?"
     r"|(?:\[local[_ ]rank[ :=]{0,2}(?P<local>\d{1,4})\]:?|local[_ ]rank[ :=](?P<bare_local>\d{1,4})(?=[\s,:|]):?"
     r"|\[[Rr]ank[ :=_]{0,2}(?P<bracketed>\d{1,7})(?:/\d{1,7})?\]:?|\([Rr]ank[ :=_]{0,2}(?P<round>\d{1,7})\):?"
+    r"|[Rr]ank[ _=]?(?P<stepping>\d{1,7})(?=:? {1,2}(?:[-|] {1,2})?(?:global[_ ]|train )?(?:step|iter)\w{0,6}[ :=]{1,2}\d):?"
     r"|rank=(?P<equals>\d{1,7})(?=[\s,:|])[,:]?|[Rr]ank[ _]?(?P<bare>\d{1,7})(?=: | {1,2}\|| - ):?)"
     rf"(?= ?+[-|]?+ ?+{_NOT_ITSELF}))(?: {{1,2}}[-|](?= ))?(?: |(?=\[)|$)"
 )
 _FIELDS = re.compile(rf"{_NODE_FIELD} (?=\w{{1,30}}=)")
 """The node in a row of fields behind the rank."""
-_OF_JOB = ("own", "bracketed", "round", "equals", "bare")
+_OF_JOB = ("own", "bracketed", "round", "stepping", "equals", "bare")
 _BARE = ("equals", "bare", "bare_local")  # a line's first words may be a row of ranks: these count behind a stamp alone
 _OF_GROUPS = (".cpp:", "ProcessGroup", "atchdog", "NCCL", "ollective", "store")
 """torch's ``[Rank 3]`` before these is a rank inside a process group, which ``log_marks`` reads."""

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from analyzers.model.verdict import Verdict
-from collectors.records import OP_COLUMNS
-from tests.support.op_traces import Table
+from collectors.records import OP_COLUMNS, Unread
+from tests.support.op_traces import Table, judged
 
 NAMES = ("forward-compute", "backward-compute", "grads-reduce-scatter", "optimizer")
 WORKERS, STEPS = 4, 16
@@ -135,3 +135,13 @@ def test_microbatches_of_as_many_tokens_that_differ_are_not_known_work() -> None
     verdict = own.verdict()
     assert (list(named(verdict)), verdict.action.kind) == ([3], "probe")
     assert "for the same work" not in said(verdict)
+
+
+def test_a_trace_of_which_a_part_was_not_read_is_not_called_healthy() -> None:
+    """What the others wait for may be in the part that is lost."""
+    records = list(traced().records())
+    lost = Unread(source=records[2].source, reason="the gzip data stops before its end")
+    assert judged(records).symptom == "healthy"
+    verdict = judged([*records, lost])
+    assert (verdict.symptom, verdict.abstained) == ("unknown", True)
+    assert any(records[2].source in one.what for one in verdict.missing)

@@ -90,3 +90,29 @@ def test_a_bracketed_epoch_is_no_process() -> None:
     (found,) = steps(read("[epoch1]: step 1 loss 0.5\n[epoch2]: step 2 loss 0.5\n"))
 
     assert (found.rank, column(found, "step")) == (None, [1, 2])
+
+
+@pytest.mark.parametrize("form", ["rank {} step {} loss {}", "rank {} | step {} loss {}", "Rank {}: step={} loss {}"])
+@pytest.mark.parametrize("stamp", ["", "2026-11-29T10:30:11 ", "2026-11-29 10:30:11 "])
+def test_a_bare_rank_before_a_step_names_whose_it_is(form: str, stamp: str) -> None:
+    """The ranks of one log, of which one has a loss that is no number."""
+    text = "".join(
+        stamp + form.format(rank, step, "nan" if (rank, step) == (1, 4) else 2.5) + "\n"
+        for step in range(1, 5)
+        for rank in range(3)
+    )
+    found = {record.rank: column(record, "nan") for record in steps(read(text))}
+    assert found == {0: [0, 0, 0, 0], 1: [0, 0, 0, 1], 2: [0, 0, 0, 0]}
+
+
+@pytest.mark.parametrize("stamp", ["{}T10:30:{:02d} ", "{} 10:30:{:02d} ", "[{}T10:30:{:02d}Z] ", "10:30:{1:02d} "])
+def test_steps_before_the_first_nan_stay_before_it(stamp: str, tmp_path: Path) -> None:
+    """Steps wait to be read, and each line begins with a stamp of its own."""
+    rows = [
+        stamp.format("2026-11-29", step) + f"step {step} loss {2.5 if step < 14 else 'nan'}\n" for step in range(10, 18)
+    ]
+    (tmp_path / "train.log").write_text("".join(rows))
+    records = list(read_paths([tmp_path / "train.log"]))
+    (record,) = steps(records)
+    assert column(record, "step") == list(range(10, 18))
+    assert [one.step for one in records if isinstance(one, LogEvent)][:1] == [14]
