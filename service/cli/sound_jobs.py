@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1 << 16
 _OF_MACHINES = frozenset({"hosts", "kernel_log"})
+NO_PACE = "no line that was read gives the number of a step and how long it took, or when it ended"
 MOST_SHOWN = 3  # faults that are to be looked at later
 
 
@@ -146,7 +148,26 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
     fewest, most = min(record.count for record in steps), max(record.count for record in steps)
     counted = f"{most:,} steps" if fewest == most else f"{fewest:,} to {most:,} steps"
     why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counted}{' each' if many > 1 else ''}"
+    if not any(map(_has_pace, steps)):
+        from analyzers.model.verdict import Missing
+
+        unread = Missing(what=f"whether steps became longer: {NO_PACE}")
+        verdict = msgspec.structs.replace(verdict, missing=(unread, *verdict.missing))
     return _without(verdict, why)
+
+
+def _has_pace(record: Steps) -> bool:
+    """Whether a series has steps with a number, and with a duration or an instant."""
+    from service.cli.record_columns import values
+
+    columns = (
+        values(record.columns.get(name, b""), kind)
+        for name, kind in (("step", "<i8"), ("seconds", "<f8"), ("at", "<f8"))
+    )
+    rows = [
+        row for row in zip_longest(*columns, fillvalue=math.nan) if row[0] >= 0 and any(map(math.isfinite, row[1:]))
+    ]
+    return len(rows) > 1
 
 
 def _apart(steps: Sequence[Steps]) -> Missing | None:

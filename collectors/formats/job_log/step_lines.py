@@ -85,6 +85,7 @@ _PACE = re.compile(
     r"(?<![\w.,])(?P<number>\d[\d.]{0,11}) ?"
     r"(?:(?P<unit>ms|s|sec)/(?:it|iter|iteration|step|batch)|(?:it|iters?|steps?)/s(?:ec)?)\b"
 )
+_TOKENS = re.compile(r"(?<![\w.,])(\d[\d.]{0,14}) ?tok(?:en)?s?(?:/| per )s(?:ec(?:ond)?)?\b", re.IGNORECASE)
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
@@ -302,12 +303,13 @@ def _plain(text: str) -> Step | None:
 
 
 def _paced(text: str) -> dict[str, float]:
-    """Return the seconds of a step by the last pace without a name of its own: "1.82 s/it", "295 ms/step", "3.4 it/s"."""
+    """Return the seconds of a step by the last pace without a name, "1.82 s/it", "3.4 it/s", and the tokens a second."""
+    found = {} if (tokens := _TOKENS.search(text)) is None else {"tokens_per_second": _number(tokens[1])}
     *_, last = [None, *_PACE.finditer(text)]
     number = math.nan if last is None else _number(last["number"])
     if last is None or not number > 0:
-        return {}
-    return {"seconds": number / (1000 if last["unit"] == "ms" else 1) if last["unit"] else 1 / number}
+        return found
+    return found | {"seconds": number / (1000 if last["unit"] == "ms" else 1) if last["unit"] else 1 / number}
 
 
 def _of_part(text: str, loss: re.Match[str]) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.cli import run
+from service.cli.sound_jobs import NO_PACE
 from service.cli.stepless_logs import STEP_LINE
 
 
@@ -102,3 +103,23 @@ def test_ranks_are_counted_within_their_roles(tmp_path: Path, capsys: pytest.Cap
 
     assert run(["diagnose", str(tmp_path)]) == 0
     assert "3 ranks, 8 steps each" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_twice_the_tokens_at_the_same_rate_are_no_slowdown(tmp_path: Path) -> None:
+    """A longer context: the line has how many tokens are done in a second."""
+    lines = (
+        f"step {step} loss 2.31 | time {1 + (step >= 300):.3f}s | 32768 tok/s\n" if step % 2 else f"step {step} loss 2.3 "
+        f"time {1 + (step >= 300):.3f}s 32,700 tokens per second\n"
+        for step in range(600)
+    )  # fmt: skip
+    (tmp_path / "train.log").write_text("".join(lines), encoding="utf-8")
+    assert run(["diagnose", str(tmp_path / "train.log")]) == 0
+
+
+def test_a_log_without_times_says_that_its_pace_was_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number and no time, or a time and no number."""
+    (tmp_path / "train.log").write_text("".join(f"step {step} loss 2.31\n" for step in range(60)), encoding="utf-8")
+    assert run(["diagnose", str(tmp_path / "train.log")]) == 0
+    assert f"whether steps became longer: {NO_PACE}" in " ".join(capsys.readouterr().out.split())
