@@ -120,6 +120,7 @@ def _healthy(found: Sequence[Row]) -> dict[str, Any]:
         "first_days": len(found),
         "jobs_with_more_than_one_a_day": sum(sum(row["openings"].values()) > max(1.0, row["days"]) for row in found),
         "incidents_that_proposed": proposing,
+        "incidents_that_named_a_machine": sum(map(_named, found)),
         "bound_95_a_job_day": round(upper_bound(proposing, days), 4) if days else None,
         "naive_evictions": sum(row["naive_innocent"] for row in found),
     }
@@ -131,6 +132,7 @@ def _pause(found: Sequence[Row]) -> dict[str, Any]:
         "seeds": len(found),
         "that_opened": sum(bool(row["openings"]) for row in found),
         "that_proposed": proposing,
+        "that_named_a_machine": sum(map(_named, found)),
         "bound_95": interval(proposing, len(found))[1],
         "last_said": dict(Counter(_last(row) for row in found)),
         "naive_evictions": sum(row["naive_innocent"] for row in found),
@@ -158,6 +160,11 @@ def _fault(found: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def _named(row: Row) -> int:
+    """Return how many verdicts call a machine the cause."""
+    return sum(one["cause"] == "machine" for one in row["published"])
+
+
 def _last(row: Row) -> str:
     if not row["published"]:
         return "nothing"
@@ -171,6 +178,7 @@ def holds(document: dict[str, Any]) -> bool:
     caught, seeds = sum(one["right"] for one in faults), sum(one["seeds"] for one in faults)
     return bool(
         document["innocent_machines_proposed"] == 0
+        and healthy["incidents_that_named_a_machine"] == 0
         and (healthy["job_days"] < ENOUGH_DAYS or healthy["openings_a_day"] <= OPENINGS_A_DAY_MAX)
         and caught >= RIGHT_SHARE_MIN * seeds
         and document["naive_innocent_machines_evicted"] > 0
