@@ -201,7 +201,11 @@ def steps_lines(steps: Mapping[str, Any] | None, unicode: bool) -> Iterator[str]
         yield "no step was reported lately: its logs are not read, or hold no step lines (docs/formats.md, job_log)"
         return
     unit = "log line" if steps["unit"] == "line" else "step"
-    counted = " (its log gives no step numbers)" if unit != "step" else ""
+    counted = (
+        ""
+        if unit == "step"
+        else " (no step numbers are read in its log: whether its steps become longer is not judged)"
+    )
     yield f"{unit} {steps['step']}{counted}, reported {span(now() - steps['at'])} ago"
     if steps["median_seconds"] is not None:
         recent = steps["recent_seconds"]

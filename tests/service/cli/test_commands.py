@@ -328,3 +328,13 @@ def test_a_service_that_is_no_address_is_refused(url: str, capsys: pytest.Captur
     """Before anything is asked, with an example of an address."""
     assert run(["incidents", "list", "--service", url]) == 2
     assert "is no address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("unit", "judged"), [("step", True), ("line", False)])
+def test_a_job_whose_log_has_no_numbers_is_said_not_to_have_its_pace_judged(unit: str, judged: bool) -> None:
+    """Lines are counted for its silence alone."""
+    from service.cli.jobs import steps_lines
+
+    steps = {"unit": unit, "step": 433, "at": 0.0, "median_seconds": None}
+    said = " ".join(steps_lines(steps, unicode=False))
+    assert ("whether its steps become longer is not judged" not in said) == judged
