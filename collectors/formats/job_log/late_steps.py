@@ -35,7 +35,10 @@ class LateSteps:
         """Hold a line that reports a step and no trouble, or read it at once where it cannot wait. ``key``: whose it is."""
         key = key or _key(text)
         if not is_number:
-            self._flush_before(key)
+            if _OF_PROCESS.match(key):
+                self._flush_key(key)
+            else:
+                self.flush()  # its beginning does not show whose it is
             self._read_all.add(key)
             self._take(number, text)
             return
@@ -64,14 +67,8 @@ class LateSteps:
             self._take(number, text)
 
     def flush_of(self, text: str) -> None:
-        """Read what waits of the process whose line this is; all, where its beginning names none."""
-        self._flush_before(_key(text))
-
-    def _flush_before(self, key: str) -> None:
-        if _OF_PROCESS.match(key):
-            self._flush_key(key)
-        else:
-            self.flush()
+        """Read what waits of the process whose line this is."""
+        self._flush_key(_key(text))
 
     def _flush_key(self, key: str) -> None:
         waiting = self._waiting.pop(key, None)
