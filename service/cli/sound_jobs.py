@@ -146,7 +146,7 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
     ranks = len({(record.role, record.rank) for record in steps if record.rank is not None})
     many, of = (ranks, "rank") if ranks else (len(steps), "log")
     fewest, most = min(record.count for record in steps), max(record.count for record in steps)
-    counted = f"{most:,} steps" if fewest == most else f"{fewest:,} to {most:,} steps"
+    counted = f"{f'{fewest:,} to ' if fewest < most else ''}{most:,} step{'s' if most > 1 else ''}"
     why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counted}{' each' if many > 1 else ''}"
     if not any(map(_has_pace, steps)):
         from analyzers.model.verdict import Missing

@@ -19,6 +19,7 @@ from analyzers.diagnosis.numeric.step_rows import (
     LASTS,
     LOSS,
     MISSING,
+    MOST_SUSPECTS,
     NULL,
     OF_LOSS,
     ZERO,
@@ -39,7 +40,6 @@ MOST_RECORDS = 32_768
 # An odd gradient norm is noise unless a second one lies within so many steps: fp16 training skips such a step.
 WITHIN = 3
 WARMED_UP = 1000  # at this step no loss scale is still sought: each overflow halves it
-MOST_SUSPECTS = 8
 MOST_LISTED = 4  # ranks one by one, more as ranges
 TAIL, LONG_TAIL, MOST_ROWS = 64, 512, 16_384  # of one record, the rows that are read: more of fewer records
 REPLAY = "a replay of step {} on another node: the same NaN there is the data's or the program's, not the device's"

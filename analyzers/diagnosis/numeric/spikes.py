@@ -9,19 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.diagnosis.numeric.step_rows import LASTS, Rows, evidence_of, finding, where
+from analyzers.diagnosis.numeric.step_rows import LASTS, MOST_SUSPECTS, Rows, evidence_of, finding, place, where
 from analyzers.model.finding import Finding, Suspect
 from analyzers.model.topology import Topology
 from analyzers.model.usual_values import usual_value
 from collectors.records import Steps
 
 TIMES, BEFORE, FEWEST = 5.0, 50, 20  # so many times the usual value of the 50 steps before, of which 20 must be known
-FEW_STEPS, STEADY = (
-    5,
-    2.0,
-)  # a jump in a short log: so many steps before it and after, those before within so many times
+# A jump in a short log: so many steps before it and after, and those before within so many times.
+FEW_STEPS, STEADY = 5, 2.0
 AGAIN = 2  # spikes that passed before: a hard batch, or another task, comes every so often
-LASTING, MOST_SUSPECTS = 0.45, 8  # the strength of the one rank whose values stay large; more are no suspects
+LASTING = 0.45  # the strength of the one rank whose values stay large
 RECENT, RECENT_SECONDS = 10, 120.0  # steps and time in which the incident of a live job that recovered is judged
 
 
@@ -56,7 +54,7 @@ def spikes_in(records: Sequence[Steps], rows: Rows, topology: Topology) -> Itera
         size = f"{most.times:.1f} times the usual value of the steps before"
         text = f"the {field.replace('_', ' ')} is {float(most.first[field]):.4g} {where(most.first)}, {size}"
         if most.lasts:
-            text += f", and stays so until {where(most.newest).removeprefix('at ').removeprefix('in ')}"
+            text += f", and stays so until {place(most.newest)}"
         few = most.first["rank"] >= 0 and len(found) <= sound
         if few and len(found) == 1:
             text += f", on rank {most.first['rank']} alone"
@@ -70,9 +68,7 @@ def _suspects(records: Sequence[Steps], found: Sequence[Spike], field: str, topo
     suspects = []
     for spike in found[:MOST_SUSPECTS]:
         rank = int(spike.first["rank"])
-        text = (
-            f"its {field.replace('_', ' ')} is {spike.times:.1f} times its usual value since {where(spike.first)[3:]}"
-        )
+        text = f"its {field.replace('_', ' ')} is {spike.times:.1f} times its usual value since {place(spike.first)}"
         said = evidence_of(records, spike.first, f"rank {rank}: {text}")
         why = f"{said.text}, and the others' are as before: its data or its device"
         suspects.append(

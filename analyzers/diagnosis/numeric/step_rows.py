@@ -11,6 +11,7 @@ from analyzers.model.finding import Evidence, Finding
 from collectors.records import STEP_COLUMNS, Steps
 
 SKIPPED = 4  # so many newest steps skipped, all with a NaN loss: a smaller loss scale does not repair a loss
+MOST_SUSPECTS = 8  # more ranks are no suspects
 MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to check"
 
 # The first two as in the column ``nan``. ZERO: a norm that is NaN beside a loss of exactly 0; transformers leaves a loss that
@@ -81,9 +82,14 @@ def tail_of(rows: Rows, count: int) -> Rows:
     return np.concatenate([rows[first : first + 1], rows[-count:]])
 
 
+def place(row: np.void) -> str:
+    """Return ``step 812``, or where the log has no numbers ``report 40 of the log``."""
+    return f"step {row['step']}" if row["numbered"] else f"report {row['step']} of the log"
+
+
 def where(row: np.void) -> str:
-    """Return ``at step 812``, or where the log has no numbers ``in report 40 of the log``."""
-    return f"at step {row['step']}" if row["numbered"] else f"in report {row['step']} of the log"
+    """Return ``at step 812`` or ``in report 40 of the log``."""
+    return f"{'at' if row['numbered'] else 'in'} {place(row)}"
 
 
 def evidence_of(records: Sequence[Steps], row: np.void, text: str) -> Evidence:

@@ -11,7 +11,7 @@ from analyzers.diagnosis.slow.costs import without_workers
 from analyzers.diagnosis.slow.doubts import work_times
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.outliers import LEAST
-from analyzers.diagnosis.slow.own_time import waited_for
+from analyzers.diagnosis.slow.own_time import long_own_time
 from analyzers.diagnosis.slow.since import slower_since
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.slow_parts import long_stage, slow_links, stalled_hosts, uneven_data
@@ -41,7 +41,7 @@ def findings(seen: SlowSituation) -> Iterator[Finding]:
         *uneven_data(seen),
         *slow_links(seen),
         *stalled_hosts(seen),
-    ] or [*slower_since(seen), *waited_for(seen), *unsure_workers(seen)]
+    ] or [*slower_since(seen), *long_own_time(seen), *unsure_workers(seen)]
     yield from sorted(made, key=lambda finding: -finding.costs) or (_healthy(seen),)
 
 

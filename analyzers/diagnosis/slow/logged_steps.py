@@ -108,14 +108,14 @@ def _are_of_rows(seconds: Floats, stride: Floats, places: Ints, elapsed: Floats)
     filled = np.where(np.isfinite(seconds), seconds, 0.0)
     printed = np.cumsum(filled), np.cumsum(filled * stride)
     unknown = np.diff(np.cumsum(~np.isfinite(seconds))[places])
-    told = np.flatnonzero(np.isfinite(elapsed) & (unknown == 0))
-    if not len(told):
+    timed = np.flatnonzero(np.isfinite(elapsed) & (unknown == 0))
+    if not len(timed):
         return None
     off = []
     for total in printed:
         sums = [
             (np.diff(total[places])[part].sum(), elapsed[part].sum())
-            for part in np.array_split(told, min(MOST_PARTS, len(told)))
+            for part in np.array_split(timed, min(MOST_PARTS, len(timed)))
         ]
         off.append(
             float(np.median([abs(np.log(said / clock)) for said, clock in sums if said > 0 and clock > 0] or [np.nan]))

@@ -17,7 +17,7 @@ from analyzers.diagnosis.slow.doubts import alike
 from analyzers.diagnosis.slow.grouping import Floats, Mask
 from analyzers.diagnosis.slow.levels import median_of_known
 from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, LOADER, PAUSE, OpTable
-from analyzers.diagnosis.slow.situation import SlowSituation
+from analyzers.diagnosis.slow.situation import SlowSituation, lengths
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
 
 FEWEST_STEPS, FEWEST_WORKERS = 4, 3
@@ -35,7 +35,7 @@ class OwnTime:
     costs: float
 
 
-def waited_for(seen: SlowSituation) -> Iterator[Finding]:
+def long_own_time(seen: SlowSituation) -> Iterator[Finding]:
     """Yield that workers wait for what one of them, or changing ones, do outside communication."""
     amounts = _amounts(seen.compute)
     if (seen.pipeline is not None and not any(map(_differ, amounts.values()))) or not _comparable(seen):
@@ -126,7 +126,7 @@ def _computed(table: OpTable) -> OwnTime | None:
     places = len(table.workers) * len(table.steps)
     computes = table.kind == COMPUTE
     own = _covered(table.rows(computes), places).reshape(len(table.workers), -1)
-    return _longest(own, _length(table, places).reshape(own.shape).max(axis=0))
+    return _longest(own, lengths(table).reshape(own.shape).max(axis=0))
 
 
 def _measured(table: OpTable) -> OwnTime | None:
@@ -137,7 +137,7 @@ def _measured(table: OpTable) -> OwnTime | None:
     calls = np.bincount(table.place[talks], minlength=count * steps).reshape(count, steps)
     whole = calls >= np.maximum(np.median(calls, axis=0), 1)
     ran = np.isin(table.kind, (COMPUTE, COMMUNICATION, LOADER, PAUSE))
-    length = _length(table.rows(ran), count * steps).reshape(count, steps)
+    length = lengths(table.rows(ran)).reshape(count, steps)
     longest = length.max(axis=0)
     return _longest(np.where(whole & (length > 0), longest - spoken, np.nan), longest)
 
@@ -160,13 +160,5 @@ def _longest(own: Floats, length: Floats) -> OwnTime | None:
 def _covered(rows: OpTable, places: int) -> Floats:
     """Return the seconds of each worker's step in which at least one of these operations ran."""
     idle = np.bincount(rows.place, stalls.gaps(rows.started, rows.started + rows.seconds, rows.place), places)
-    covered: Floats = _length(rows, places) - idle
+    covered: Floats = lengths(rows) - idle
     return covered
-
-
-def _length(rows: OpTable, places: int) -> Floats:
-    """Return the seconds from the first start to the last end of each worker's step, 0 where it has none of these."""
-    first, last = np.full(places, np.inf), np.full(places, -np.inf)
-    np.minimum.at(first, rows.place, rows.started)
-    np.maximum.at(last, rows.place, rows.started + rows.seconds)
-    return np.where(last > first, last - first, 0.0)

@@ -46,17 +46,18 @@ class SlowSituation:
 
 def span(table: OpTable) -> Floats:
     """Return each step's length: the longest that a worker took by its own clock, from its first start to its last end."""
-    place = table.step * len(table.workers) + table.worker
-    first, last = (
-        np.full(len(table.steps) * len(table.workers), np.inf),
-        np.full(len(table.steps) * len(table.workers), -np.inf),
-    )
-    known = np.isfinite(table.started)
-    np.minimum.at(first, place[known], table.started[known])
-    np.maximum.at(last, place[known], (table.started + table.seconds)[known])
-    length = np.where(last > first, last - first, np.nan).reshape(len(table.steps), len(table.workers))
-    longest = np.where(np.isfinite(length), length, -np.inf).max(axis=1, initial=-np.inf)
+    longest = lengths(table).reshape(len(table.workers), -1).max(axis=0, initial=0.0)
     return np.where(longest > 0, longest, np.nan)
+
+
+def lengths(table: OpTable) -> Floats:
+    """Return the seconds from the first start to the last end of each worker's step; 0 where no start is known."""
+    places = len(table.steps) * len(table.workers)
+    first, last = np.full(places, np.inf), np.full(places, -np.inf)
+    known = np.isfinite(table.started)
+    np.minimum.at(first, table.place[known], table.started[known])
+    np.maximum.at(last, table.place[known], (table.started + table.seconds)[known])
+    return np.where(last > first, last - first, 0.0)
 
 
 def _settled(table: OpTable) -> OpTable:
