@@ -55,6 +55,7 @@ class Standing:
     moved: bool | None = None
     frozen: bool = False
     round_at: float | None = None  # the first of the stacks that an agent took of it in the newest round
+    left_a_wait: bool = False  # between the stacks of that round: what it waited for has come
     helpers: tuple[str, ...] = ()  # duties of its child processes
     # What its training thread waits on, or its data loader; its own children are left out.
     sockets: tuple[SocketWait, ...] = ()
@@ -178,7 +179,7 @@ def _standing(
         name = "compute"  # for a process of its own: so is a hang
     before = trainers[-2].frames if len(trainers) > 1 else None
     since = (newest.dump.at or 0.0) - ROUND_SECONDS
-    of_round = [one.dump.at for one in trainers if _live(one.dump) and one.dump.at is not None and one.dump.at >= since]
+    of_round = [one for one in trainers if _live(one.dump) and one.dump.at is not None and one.dump.at >= since]
     return Standing(
         rank=rank,
         node=newest.dump.node or topology.nodes.get(rank),
@@ -193,7 +194,8 @@ def _standing(
         active=newest.thread.active if newest.thread else None,
         moved=None if before is None else before != newest.frames,
         frozen=before is not None and rules.normal(before) == rules.normal(newest.frames),
-        round_at=of_round[0] if of_round else None,
+        round_at=of_round[0].dump.at if of_round else None,
+        left_a_wait=len(of_round) > 1 and of_round[-2].duty.name in WAITING,
         helpers=tuple(sorted(one.duty.name or "compute" for one in helpers)),
         sockets=sockets,
     )

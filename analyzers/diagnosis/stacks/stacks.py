@@ -63,7 +63,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         return
     waiting = [one for one in found.values() if one.waiting]
     outside = [_apart_from(one, waiting) for one in found.values() if not one.waiting and one.duty not in SOFT]
-    outside = _with_stopped(outside, window.once(rows_by_rank, topology))
+    outside = list(filter(_holds_up, _with_stopped(outside, window.once(rows_by_rank, topology))))
     yield from network_waits(found, window, topology, rules)
     if not waiting and not _have_all_ended(found, window):
         yield from _same_everywhere(found, topology)
@@ -73,6 +73,11 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     elif waiting and not outside and len(waiting) == len(found):
         yield from _apart(found, topology, rules)
         yield from _unseen(found, topology)
+
+
+def _holds_up(one: Standing) -> bool:
+    """Whether a rank outside communication holds others up: one that has just left a wait does not, for the moment."""
+    return not (one.duty == "compute" and one.left_a_wait)
 
 
 def _with_stopped(outside: Sequence[Standing], rows: Mapping[int, Sequence[ProcessState]]) -> list[Standing]:

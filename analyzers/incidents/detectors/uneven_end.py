@@ -36,8 +36,10 @@ def detect(view: JobView, now: float) -> Iterator[Symptom]:
 
 def _uneven(view: JobView) -> tuple[list[int], int]:
     """Return the ranks that have ended in roles that go on, and how many of those still run; a role may end as a whole."""
+    if not view.ended:  # nearly always: nothing is to be counted
+        return [], 0
     gone, running = defaultdict[str, list[int]](list), Counter[str]()
-    known = instances_of(view) if view.ended else {}
+    known = instances_of(view)
     for number in view.ranks:
         role = view.numbering.of(number)[0] if view.numbering.several else ""
         if view.is_placed(number) or works_alone(view, number, known):

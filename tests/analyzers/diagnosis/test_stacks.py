@@ -15,7 +15,7 @@ from analyzers.model.standings import stack_groups
 from analyzers.model.topology import ProcessGroup, Topology
 from analyzers.model.window import Window
 from collectors.records import Frame, StackDump, Thread
-from tests.support.stack_claims import C10D, KNOWLEDGE, STACKS, TRAIN, analyzed, dump, suspects
+from tests.support.stack_claims import C10D, KNOWLEDGE, STACKS, TRAIN, analyzed, dump, live, suspects
 
 RULES = FrameRules.from_knowledge(KNOWLEDGE)
 
@@ -199,6 +199,14 @@ def test_a_moving_job_gives_nothing_and_a_frozen_one_more() -> None:
     (once,) = analyzed(*first)
     (twice,) = analyzed(*first, *same)
     assert twice.suspects[0].strength > once.suspects[0].strength
+
+
+@pytest.mark.parametrize(("before", "culprits"), [("all_reduce", []), ("compute", [2])])
+def test_a_rank_that_has_just_left_a_wait_holds_nobody_up_yet(before: str, culprits: list[int]) -> None:
+    """An agent's two looks of one round: what all waited for has come to rank 2, and the others are about to see it."""
+    round_ = [live(rank, before if rank == 2 else "all_reduce", 1.0) for rank in range(4)]
+    round_ += [live(rank, "compute" if rank == 2 else "all_reduce", 4.0) for rank in range(4)]
+    assert suspects(analyzed(*round_)) == culprits
 
 
 def test_loader_workers_are_helpers_and_tell_what_they_do() -> None:
