@@ -46,6 +46,7 @@ STEP_COLUMNS: dict[str, str] = {
     "loss": "<f8",
     "gradient_norm": "<f8",
     "tokens_per_second": "<f8",
+    "samples_per_second": "<f8",  # or images, examples
     "tflops": "<f8",
     "skipped": "<i1",  # 1: the optimizer skipped it (fp16 overflow)
     # What was reported as NaN, which NaN above does not show: 1 the loss, 2 the gradient norm, 3 both;

@@ -28,8 +28,8 @@ from service.cli.record_columns import decoded, rows, values
 from service.reports.instants import rfc3339
 
 DUMP_HEAD = ("group", "seq", "operation", "state", "created", "sizes")
-STEP_VALUES = ("seconds", "loss", "gradient_norm", "tokens_per_second", "tflops")
-STEP_HEAD = ("step", "time", "seconds", "loss", "norm", "tokens/s", "TFLOP/s")
+STEP_VALUES = ("seconds", "loss", "gradient_norm", "tokens_per_second", "samples_per_second", "tflops")
+STEP_HEAD = ("step", "time", "seconds", "loss", "norm", "tokens/s", "samples/s", "TFLOP/s")
 _LINE = re.compile(r":\d+$")  # after the path in a source
 _TEXTS = ("group", "operation", "input_sizes", "output_sizes", "dtypes", "frames")
 _INSTANTS = ("created_ns", "started_ns", "completed_ns", "timeout_ms")

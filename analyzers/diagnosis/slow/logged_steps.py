@@ -60,8 +60,8 @@ def _series(records: list[Steps]) -> Series:
     again = np.cumsum(np.append(np.zeros(1), gone_on < -SWAPPED * usual)[: len(step)]).astype(np.int64)
     _, first = np.unique(np.stack([again, step], axis=1), axis=0, return_index=True)
     step, again = step[first], again[first]
-    at, seconds, tokens, tflops = (
-        columns[name][new][first] for name in ("at", "seconds", "tokens_per_second", "tflops")
+    at, seconds, tokens, samples, tflops = (
+        columns[name][new][first] for name in ("at", "seconds", "tokens_per_second", "samples_per_second", "tflops")
     )
     begins = np.append(True, np.diff(again) > 0)[: len(step)]
     stride = np.where(begins, usual, np.diff(step, prepend=step[:1])).astype(np.float64)
@@ -75,7 +75,7 @@ def _series(records: list[Steps]) -> Series:
     seconds = np.where(np.isfinite(seconds), seconds, clocked)
     since_begun = np.arange(len(step)) - np.maximum.accumulate(np.where(begins, np.arange(len(step)), 0))
     known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
-    rate = np.where(np.isfinite(tokens), tokens, tflops)
+    rate = np.where(np.isfinite(tokens), tokens, np.where(np.isfinite(samples), samples, tflops))
     since_row = np.diff(total[known], prepend=total[known][:1] - usual)
     most = 3 * np.median(since_row) if len(since_row) else usual
     return Series(

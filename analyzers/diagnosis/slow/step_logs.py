@@ -46,8 +46,9 @@ class _Change:
 
 def slower_steps(records: Sequence[Steps]) -> Iterator[Finding]:
     """Yield that steps take longer since one of them; nothing where they do not, or where too few show it."""
-    longest = max(series_of(records), key=lambda one: (len(one.step), one.source), default=None)
-    if longest is None or len(longest.step) < FEWEST_STEPS:
+    enough = [one for one in series_of(records) if len(one.step) >= FEWEST_STEPS]
+    longest = max(_of_newest_run(enough), key=lambda one: (len(one.step), one.source), default=None)
+    if longest is None:
         return
     found = _by_medians(longest) or _by_means(longest)
     if found is None:
@@ -56,6 +57,12 @@ def slower_steps(records: Sequence[Steps]) -> Iterator[Finding]:
     at = float(longest.at[place])
     shown = Evidence(text=text, source=longest.source, at=at if np.isfinite(at) else None)
     yield finding("slower", "slow", "unknown", evidence=(shown,), onset=shown.at, missing=(MISSING,), costs=costs)
+
+
+def _of_newest_run(every: Sequence[Series]) -> Iterator[Series]:
+    """Yield the series that had not ended before another one began."""
+    begun = max((float(one.at[0]) for one in every if np.isfinite(one.at[0])), default=-np.inf)
+    yield from (one for one in every if not one.at[-1] < begun)
 
 
 def _by_medians(series: Series) -> tuple[str, int, float] | None:

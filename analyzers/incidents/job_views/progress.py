@@ -355,9 +355,13 @@ def _rows(steps: Steps, node: NodeView, received_at: float, *, newest_only: bool
 
 
 def _rates(steps: Steps, newest: int) -> list[float]:
-    """Return the tokens a second, or where the log has none the floating-point operations."""
-    tokens = newest_values(steps, "tokens_per_second", newest)
-    return tokens if any(map(math.isfinite, tokens)) else newest_values(steps, "tflops", newest)
+    """Return what is done a second: the first of these that the log has."""
+    found: list[float] = []
+    for name in ("tokens_per_second", "samples_per_second", "tflops"):
+        found = newest_values(steps, name, newest)
+        if any(map(math.isfinite, found)):
+            break
+    return found
 
 
 def newest_values(steps: Steps, name: str, newest: int) -> list[float]:

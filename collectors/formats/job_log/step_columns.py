@@ -30,11 +30,12 @@ _ROLES = tuple(
         ("loss", r"(?:(?:train|training|lm|total|avg|mean) ?)?loss"),
         ("gradient_norm", r"g(?:rad(?:ient)?)? ?norm|norm"),
         ("tokens_per_second", r"tok(?:en)?s?(?:/| per )s(?:ec(?:ond)?)?|tps"),
+        ("samples_per_second", r"(?:samples?|images?|imgs?|examples?)(?:/| per )s(?:ec(?:ond)?)?"),
         ("tflops", r"tflops?(?:/s)?"),
         ("rate", r"(?:it|iter|step)s?/s(?:ec)?"),
         ("seconds", r"(?:step|iter|iteration) ?(?:time|duration|seconds|s|ms)(?: ?\(?m?s\)?)?|m?s(?:ec)?/(?:it|iter|step)|dt"),
         ("time", r"(?:total |wall )?(?:time|elapsed|wall)(?: ?\(?m?s(?:ec)?\)?)?|s|secs?|seconds?|ms|msec"),
-        ("other", r"ep(?:ochs?)?|lr|learning rate|(?:gpu )?mem(?:ory)?|mfu|acc(?:uracy)?|ppl|tokens|eta|samples/s(?:ec)?"),
+        ("other", r"ep(?:ochs?)?|lr|learning rate|(?:gpu )?mem(?:ory)?|mfu|acc(?:uracy)?|ppl|tokens|eta"),
     )
 )  # fmt: skip
 _MILLISECONDS = re.compile(r"(?:^|[ (/])ms(?:ec)?\b")

@@ -16,6 +16,7 @@ from typing import Any
 from collectors.formats.job_log import rl_steps, vision_lines
 from collectors.formats.job_log.job_lines import Line, instant
 from collectors.formats.job_log.log_marks import is_evaluation
+from collectors.formats.job_log.work_rates import work_rates
 
 NOT_REPORTED = math.nan
 NO_NUMBER = -1
@@ -34,6 +35,7 @@ class Step:
     loss: float = NOT_REPORTED
     gradient_norm: float = NOT_REPORTED
     tokens_per_second: float = NOT_REPORTED
+    samples_per_second: float = NOT_REPORTED
     tflops: float = NOT_REPORTED
     skipped: int = 0
     nan: int = 0
@@ -85,7 +87,6 @@ _PACE = re.compile(
     r"(?<![\w.,])(?P<number>\d[\d.]{0,11}) ?"
     r"(?:(?P<unit>ms|s|sec)/(?:it|iter|iteration|step|batch)|(?:it|iters?|steps?)/s(?:ec)?)\b"
 )
-_TOKENS = re.compile(r"(?<![\w.,])(\d[\d.]{0,14}) ?tok(?:en)?s?(?:/| per )s(?:ec(?:ond)?)?\b", re.IGNORECASE)
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
@@ -170,6 +171,7 @@ def step_from(layout: str, number: str | int, values: Mapping[str, float], *, sk
         loss=values.get("loss", NOT_REPORTED),
         gradient_norm=values.get("gradient_norm", NOT_REPORTED),
         tokens_per_second=values.get("tokens_per_second", NOT_REPORTED),
+        samples_per_second=values.get("samples_per_second", NOT_REPORTED),
         tflops=values.get("tflops", NOT_REPORTED),
         skipped=int(skipped),
         nan=nan,
@@ -303,8 +305,8 @@ def _plain(text: str) -> Step | None:
 
 
 def _paced(text: str) -> dict[str, float]:
-    """Return the seconds of a step by the last pace without a name, "1.82 s/it", "3.4 it/s", and the tokens a second."""
-    found = {} if (tokens := _TOKENS.search(text)) is None else {"tokens_per_second": _number(tokens[1])}
+    """Return the seconds of a step by the last pace without a name, "1.82 s/it", "3.4 it/s", and the work a second."""
+    found = work_rates(text)
     *_, last = [None, *_PACE.finditer(text)]
     number = math.nan if last is None else _number(last["number"])
     if last is None or not number > 0:
@@ -340,8 +342,10 @@ _JSON_NAMES = {
     "loss": ("loss", "lm_loss", "train_loss", "train/loss", "actor/pg_loss"),
     "gradient_norm": ("gradient_norm", "grad_norm", "train/grad_norm", "actor/grad_norm"),
     "tokens_per_second": ("tokens_per_second", "tps", "perf/throughput"),
+    "samples_per_second": ("samples_per_second", "samples_per_sec", "images_per_second", "examples_per_second"),
     "tflops": ("tflops",),
 }
+_BATCH_SIZES = ("global_batch_size", "batch_size")
 _ROW_KINDS, _EVALUATION = ("phase", "split", "mode", "stage"), ("val", "eval", "test")
 _JSON_STEPS = ("step", "global_step", "iteration")
 
@@ -362,6 +366,8 @@ def _json(text: str) -> Step | None:
     if any(str(given.get(name)).lower().startswith(_EVALUATION) for name in _ROW_KINDS):
         return None
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
+    if (size := _first(given, _BATCH_SIZES)) and "samples_per_second" not in values and values.get("seconds", 0.0) > 0:
+        values["samples_per_second"] = size / values["seconds"]
     null = "loss" not in values and any(given.get(name, "") is None for name in _JSON_NAMES["loss"])
     if not values and not (null and not any(word in name for name in given for word in _EVALUATION)):
         return None  # it mentions a step and reports nothing of it

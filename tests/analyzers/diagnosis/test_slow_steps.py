@@ -23,9 +23,21 @@ from service.packaged_knowledge import load
 Seconds = Callable[[int, random.Random], float]
 
 
+BEGAN_AT = 1_795_240_800.0
+
+
 def judged(folder: Path, seconds: Seconds, count: int = 400, **more: Callable[[int], float]) -> Verdict:
     """Return the verdict on a log of these steps."""
-    draws, at, lines = random.Random(7), 1_795_240_800.0, []
+    logged(folder / "rank0.log", seconds, count, **more)
+    window = Window.build(read_paths([folder]))
+    return judge(window, infer(window), load())
+
+
+def logged(
+    path: Path, seconds: Seconds, count: int = 400, at: float = BEGAN_AT, **more: Callable[[int], float]
+) -> None:
+    """Write a log of these steps."""
+    draws, lines = random.Random(7), list[str]()
     for step in range(count):
         took = seconds(step, draws) * draws.gauss(1.0, 0.02)
         at += took
@@ -33,9 +45,7 @@ def judged(folder: Path, seconds: Seconds, count: int = 400, **more: Callable[[i
             name: of(step) for name, of in more.items()
         }
         lines.append(json.dumps(row) + "\n")
-    (folder / "rank0.log").write_text("".join(lines))
-    window = Window.build(read_paths([folder]))
-    return judge(window, infer(window), load())
+    path.write_text("".join(lines))
 
 
 @pytest.mark.parametrize("times", [1.15, 1.4, 2.0])
@@ -72,8 +82,19 @@ def test_what_is_no_slowdown_is_none(tmp_path: Path, name: str) -> None:
 def test_a_larger_batch_is_no_slowdown(tmp_path: Path) -> None:
     """Longer steps that do as much a second do more."""
     longer: Seconds = lambda step, _: 1.0 if step < 200 else 1.5  # noqa: E731
-    assert judged(tmp_path, longer, tokens_per_second=lambda _: 1000.0).symptom != "slow"
-    assert judged(tmp_path, longer, tokens_per_second=lambda step: 1000.0 if step < 200 else 667.0).symptom == "slow"
+    for of in ("tokens_per_second", "samples_per_second"):
+        assert judged(tmp_path, longer, **{of: lambda _: 1000.0}).symptom != "slow"
+        assert judged(tmp_path, longer, **{of: lambda step: 1000.0 if step < 200 else 667.0}).symptom == "slow"
+    assert judged(tmp_path, longer, batch_size=lambda step: 256 if step < 200 else 384).symptom != "slow"
+    assert judged(tmp_path, longer, batch_size=lambda _: 256).symptom == "slow"
+
+
+def test_the_newest_run_is_judged_and_not_the_longest(tmp_path: Path) -> None:
+    """The log of an earlier run beside it was slow."""
+    slow: Seconds = lambda step, _: 1.0 if step < 300 else 1.5  # noqa: E731
+    logged(tmp_path / "rank0_old.log", slow, 600, at=BEGAN_AT - 86_400)
+    assert judged(tmp_path, lambda _step, _: 1.0).symptom != "slow"
+    assert judged(tmp_path, slow).symptom == "slow"
 
 
 def test_a_log_that_an_agent_read_every_few_seconds_is_one_log() -> None:

@@ -1,0 +1,28 @@
+"""The work that a line reports for a second, before or after its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectors.formats.job_log.work_rates import work_rates
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "samples"),
+    [
+        ("step 3 loss 2.3 12345 tok/s 1.2 s/it", 12345.0, None),
+        ("loss 2.31 samples/s 128.3", None, 128.3),
+        ("loss 2.31 samples/s 128.3 lr 0.1", None, 128.3),
+        ("loss 2.31 img/s: 128.3 (40 ms)", None, 128.3),
+        ("loss: 2.31, 12 samples/s", None, 12.0),
+        ("3 images/sec, 3.5 tokens per second", 3.5, 3.0),
+        ("tokens_per_second: 55", 55.0, None),
+        ("avg samples/s: 10", None, None),
+        ("12.3.4.5 samples/s", None, None),
+        ("8 it/s", None, None),
+    ],
+)
+def test_rates_of_work(text: str, tokens: float | None, samples: float | None) -> None:
+    """Tokens, or samples, images and examples; steps a second are no work, and means say nothing of one step."""
+    found = work_rates(text)
+    assert (found.get("tokens_per_second"), found.get("samples_per_second")) == (tokens, samples)
