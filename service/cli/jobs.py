@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from statistics import median
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +22,7 @@ from service.clock import now
 
 POLL_SECONDS = 1.0
 IDS_AT_ONCE = 100
+NEWEST, CHANGED = 16, 0.1  # reports whose median is shown too where it is so much another one
 
 jobs = typer.Typer(no_args_is_help=True, help="List jobs, show one, and ask its agents for evidence.")
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
@@ -212,6 +215,9 @@ def steps_lines(steps: Mapping[str, Any] | None, unicode: bool) -> Iterator[str]
         line = f"  {sparkline.text(recent)}" if unicode else ""
         lengths = (("the longest", steps["longest_seconds"]), ("the longest pause", steps.get("longest_pause_seconds")))
         longest = "".join(f"; {which} {seconds:.3g} s" for which, seconds in lengths if seconds is not None)
+        newest = median(recent[-NEWEST:]) if len(recent) > 2 * NEWEST else steps["median_seconds"]
+        if abs(newest / (steps["median_seconds"] or math.inf) - 1) > CHANGED:
+            longest += f"; {newest:.3g} s that of the newest {NEWEST}"
         yield f"{steps['median_seconds']:.3g} s a {unit} (median of the last {len(recent)} reports{longest}){line}"
 
 

@@ -140,6 +140,7 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
     )
     if not steps or not whole or (first_unused(paths) is not None and finished(paths) is None):
         return None
+    read, steps = len(steps), _of_newest_run(steps)
     for role in sorted({record.role or "" for record in steps}):
         if (apart := _apart([record for record in steps if (record.role or "") == role])) is not None:
             return msgspec.structs.replace(verdict, missing=(apart, *verdict.missing))
@@ -148,12 +149,32 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
     fewest, most = min(record.count for record in steps), max(record.count for record in steps)
     counted = f"{f'{fewest:,} to ' if fewest < most else ''}{most:,} step{'s' if most > 1 else ''}"
     why = f"no fault found: {many:,} {of}{'s' if many > 1 else ''}, {counted}{' each' if many > 1 else ''}"
+    if earlier := read - len(steps):
+        why += (
+            f"; {earlier:,} log{'s' if earlier > 1 else ''} of an earlier run {'are' if earlier > 1 else 'is'} left out"
+        )
     if not any(map(_has_pace, steps)):
         from analyzers.model.verdict import Missing
 
         unread = Missing(what=f"whether steps became longer: {NO_PACE}")
         verdict = msgspec.structs.replace(verdict, missing=(unread, *verdict.missing))
     return _without(verdict, why)
+
+
+def _of_newest_run(steps: Sequence[Steps]) -> list[Steps]:
+    """Leave out what had ended before another log of the same rank began."""
+    from service.cli.record_columns import values
+
+    stamps = [[at for at in values(one.columns.get("at", b""), "<f8") if math.isfinite(at)] for one in steps]
+    begun: dict[tuple[str | None, int | None], float] = {}
+    for one, of in zip(steps, stamps, strict=True):
+        if len(of) > 1:
+            begun[one.role, one.rank] = max(min(of), begun.get((one.role, one.rank), -math.inf))
+    return [
+        one
+        for one, of in zip(steps, stamps, strict=True)
+        if not of or max(of) >= begun.get((one.role, one.rank), -math.inf)
+    ]
 
 
 def _has_pace(record: Steps) -> bool:

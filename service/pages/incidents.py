@@ -97,6 +97,6 @@ def _instants(downtime: documents.DowntimeDocument | None) -> list[tuple[str, fl
         ("first sign", downtime.onset_at),
         ("detected", downtime.detected_at),
         ("first verdict", downtime.verdict_at),
-        ("acted upon", downtime.acted_at),
+        ("attempt ended or restarted", downtime.acted_at),
         ("first good step", downtime.first_good_at),
     ]

@@ -206,7 +206,7 @@ def _of_slow(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     have, steps = verdict.coverage.sources, []
     if not have.get("op_timings"):
         steps.append(("What each rank computes: a trace of torch.profiler of each, of ten steps", _TRACED))
-    steps.append(("Clocks, power, links and errors of the GPUs, on every node, several times", _READ))
+    steps.append(("Clocks, power, links and errors of the GPUs, on every node that has some, several times", _READ))
     return (*steps, ASK_AGAIN)
 
 

@@ -338,3 +338,14 @@ def test_a_job_whose_log_has_no_numbers_is_said_not_to_have_its_pace_judged(unit
     steps = {"unit": unit, "step": 433, "at": 0.0, "median_seconds": None}
     said = " ".join(steps_lines(steps, unicode=False))
     assert ("whether its steps become longer is not judged" not in said) == judged
+
+
+@pytest.mark.parametrize(("newest", "shown"), [(1.0, False), (1.5, True)])
+def test_the_newest_pace_of_a_job_is_shown_where_it_is_another(newest: float, shown: bool) -> None:
+    """The median of all kept reports is that of the time before a slowdown."""
+    from service.cli.jobs import steps_lines
+
+    recent = [1.0] * 200 + [newest] * 40
+    steps = {"unit": "step", "step": 433, "at": 0.0, "median_seconds": 1.0, "recent_seconds": recent}
+    said = " ".join(steps_lines(steps | {"longest_seconds": newest}, unicode=False))
+    assert ("1.5 s that of the newest 16" in said) == shown

@@ -123,3 +123,17 @@ def test_a_log_without_times_says_that_its_pace_was_not_judged(
     (tmp_path / "train.log").write_text("".join(f"step {step} loss 2.31\n" for step in range(60)), encoding="utf-8")
     assert run(["diagnose", str(tmp_path / "train.log")]) == 0
     assert f"whether steps became longer: {NO_PACE}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_log_of_an_earlier_run_of_a_rank_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends at another step than today's logs, and shows no rank that has stopped."""
+
+    def log(name: str, count: int, began_at: int) -> None:
+        rows = ({"step": step, "at": began_at + step, "rank": int(name[0]), "loss": 2.5} for step in range(count))
+        (tmp_path / f"{name}.log").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+    for rank in range(4):
+        log(f"{rank}", 80, 1_795_240_800)
+    log("2_old", 120, 1_795_140_800)
+    assert run(["diagnose", str(tmp_path)]) == 0
+    assert "4 ranks, 80 steps each; 1 log of an earlier run is left out" in capsys.readouterr().out.splitlines()[0]
