@@ -43,10 +43,10 @@ def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
         if lines:
             yield lines
         if len(held) > LINE_BYTES:
-            newest = held[max(len(held) - MANY_BYTES, LINE_BYTES) :]
-            redrawn = newest.find(b"\r")
+            begin = max(len(held) - MANY_BYTES, LINE_BYTES)
+            redrawn = held.find(b"\r", begin)
             skipping = redrawn < 0
-            held = held[:LINE_BYTES] + (b"" if skipping else newest[redrawn:])
+            held = held[:LINE_BYTES] + (b"" if skipping else held[begin if begin == LINE_BYTES else redrawn :])
     if held:
         yield [held]
 

@@ -209,3 +209,11 @@ def test_a_log_is_known_by_its_bars() -> None:
     """Whatever it is called; a download's bar marks none."""
     assert sniff("\r".join(lightning(n, 90, n) for n in range(9)).encode(), "run7") == 30
     assert sniff("\r".join(tqdm(n, 90, n, "Downloading") for n in range(9)).encode(), "run7") == 0
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+@pytest.mark.parametrize("pace", ["time 1.5s", "1.5 s/it"])
+def test_lines_that_end_in_carriage_returns_are_lines(end: str, pace: str) -> None:
+    """However long what has no line feed is: the beginning and the newest are kept."""
+    (found,) = read("".join(f"step {step} loss 2.31 {pace}{end}" for step in range(1, 3001)))
+    assert (found.count, column(found, "seconds")[-1]) == (3000, 1.5)
