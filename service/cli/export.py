@@ -28,12 +28,14 @@ def _export(
 ) -> Answer:
     """Write what a job's nodes sent in a span of time into one file; `faulthound diagnose FILE` reads it.
 
+    `faulthound replay FILE` judges it as the service does while the job runs: by its pace too.
     The file, and this command, name what the service no longer has and the nodes that sent nothing.
 
     \b
     Examples:
       faulthound export llama-405b --since 10m bundle.fhz && faulthound diagnose bundle.fhz
       faulthound export llama-405b --since 2026-11-21T03:00:00Z --until 2026-11-21T03:20:00Z night.fhz
+      faulthound replay night.fhz
     """
     first, last = _span(since, until, now())
     check_place(file, force)
