@@ -97,20 +97,24 @@ class Fleet:
     def ask(self, at: float, nodes: Iterable[str], verb: str, command: str) -> None:
         """Ask agents; their answers are received in time, or never."""
         for node in nodes:
-            agent = self.agents.get(node)
-            if agent is None:
-                continue
-            heard_at = at + self._random.uniform(0.05, 0.4)
-            if heard_at >= agent.job.dead_nodes.get(node, inf) or self._closed_until(node, heard_at) > heard_at:
-                continue
-            records, took_seconds = self._answer(agent, verb, heard_at)
-            result = CommandResult(
-                source="agent", at=heard_at + took_seconds, command=f"{command}-{node}-{verb}", verb=verb,
-                outcome="done" if records else "nothing", records=len(records),
-            )  # fmt: skip
-            answer = tuple(agent.as_written([*records, result]))
-            sent_at = heard_at + took_seconds + self._random.uniform(0.1, 0.6)
-            heapq.heappush(self._due, _Due(sent_at, next(self._order), agent, answer))
+            self.command(at, node, verb, f"{command}-{node}-{verb}")
+
+    def command(self, at: float, node: str, verb: str, command: str) -> None:
+        """Give an agent a command by its id."""
+        agent = self.agents.get(node)
+        if agent is None:
+            return
+        heard_at = at + self._random.uniform(0.05, 0.4)
+        if heard_at >= agent.job.dead_nodes.get(node, inf) or self._closed_until(node, heard_at) > heard_at:
+            return
+        records, took_seconds = self._answer(agent, verb, heard_at)
+        result = CommandResult(
+            source="agent", at=heard_at + took_seconds, command=command, verb=verb,
+            outcome="done" if records else "nothing", records=len(records),
+        )  # fmt: skip
+        answer = tuple(agent.as_written([*records, result]))
+        sent_at = heard_at + took_seconds + self._random.uniform(0.1, 0.6)
+        heapq.heappush(self._due, _Due(sent_at, next(self._order), agent, answer))
 
     def _answer(self, agent: Agent, verb: str, at: float) -> tuple[list[Record], float]:
         job = agent.job

@@ -9,7 +9,7 @@ from random import Random
 from simulation.live.course import Interruption
 from simulation.live.job import Attempt, End
 from simulation.live.logs import launcher, traceback, watchdog
-from simulation.live.scenes import BEGAN_AT, MINUTE, Scene, Sketch, Truth, Write
+from simulation.live.scenes import MINUTE, Scene, Sketch, Truth, Write
 
 COLLECTIVE_TIMEOUT_SECONDS = 600.0
 
@@ -24,7 +24,7 @@ def _paused(
     first: bool = False,
 ) -> Scene:
     """Return a job that pauses once and goes on."""
-    at = drawn.strikes_at() if not first else BEGAN_AT
+    at = drawn.strikes_at() if not first else drawn.began_at
     one = Interruption(at, activity, seconds, actors, wait, before_first=first)
     after = max(2 * MINUTE, 6 * drawn.habits.step_seconds)
     truth = Truth(activity, at)
@@ -70,12 +70,14 @@ def stalling_files(random: Random, drawn: Sketch) -> Scene:
 def capturing(random: Random, drawn: Sketch) -> Scene:
     """CUDA graphs: the recorder stands still for hours while the job steps."""
     drawn.habits = replace(drawn.habits, captured=True, reported_by="log")
-    return drawn.scene([Attempt(1, drawn.course())], Truth("captured", BEGAN_AT), BEGAN_AT + random.uniform(1800, 3600))
+    return drawn.scene(
+        [Attempt(1, drawn.course())], Truth("captured", drawn.began_at), drawn.began_at + random.uniform(1800, 3600)
+    )
 
 
 def restarting(random: Random, drawn: Sketch) -> Scene:
     """Attempt after attempt fails while it starts: every rank by the same exception, or one rank by a file system error."""
-    begin, attempts, reports = BEGAN_AT, [], []
+    begin, attempts, reports = drawn.began_at, [], []
     alike, failing = random.random() < 0.5, random.randint(4, 9)
     for number in range(1, failing + 1):
         lasted = random.uniform(15, 70)
@@ -96,7 +98,7 @@ def restarting(random: Random, drawn: Sketch) -> Scene:
         begin = over_at + random.uniform(3, 20)
     attempts.append(Attempt(failing + 1, drawn.course(begin=begin)))
     until = begin + drawn.habits.start_seconds + drawn.habits.first_step_seconds + 5 * MINUTE
-    return drawn.scene(attempts, Truth("restart_storm", BEGAN_AT), until, tuple(reports))
+    return drawn.scene(attempts, Truth("restart_storm", drawn.began_at), until, tuple(reports))
 
 
 def running_out(random: Random, drawn: Sketch) -> Scene:

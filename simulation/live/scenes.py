@@ -48,15 +48,21 @@ class Sketch:
     ranks_a_node: int
     stages: int
     random: Random
+    began_at: float = BEGAN_AT
 
     @property
     def world(self) -> int:
         """Return how many ranks there are."""
         return len(self.nodes) * self.ranks_a_node
 
-    def course(self, *interruptions: Interruption, begin: float = BEGAN_AT, first_step: int = 0) -> Course:
+    def call(self, name: str) -> None:
+        """Give the job and its nodes another name; nothing else that was drawn changes."""
+        self.name, self.nodes = name, _nodes_of(name, len(self.nodes))
+
+    def course(self, *interruptions: Interruption, begin: float | None = None, first_step: int = 0) -> Course:
         """Return an attempt's course."""
-        return Course(self.habits, Random(self.random.random()), begin, first_step, interruptions)
+        first = self.began_at if begin is None else begin
+        return Course(self.habits, Random(self.random.random()), first, first_step, interruptions)
 
     def scene(self, attempts: list[Attempt], truth: Truth, until: float, reports: tuple[Report, ...] = ()) -> Scene:
         """Return the scene of these attempts."""
@@ -74,10 +80,12 @@ class Sketch:
         """Choose when something happens: after some minutes of training, and steps enough for a step rhythm."""
         settled = max(SETTLED_SECONDS, 12 * self.habits.step_seconds)
         started = self.habits.start_seconds + self.habits.first_step_seconds
-        return BEGAN_AT + started + settled + self.random.uniform(0.0, MINUTE)
+        return self.began_at + started + settled + self.random.uniform(0.0, MINUTE)
 
 
-def sketch(seed: int, kind: str, name: str = "", nodes: int = 0, ranks_a_node: int = 0) -> Sketch:
+def sketch(
+    seed: int, kind: str, name: str = "", nodes: int = 0, ranks_a_node: int = 0, began_at: float = BEGAN_AT
+) -> Sketch:
     """Draw a job: 2 to 8 nodes of 1 to 8 ranks, replicas or a pipeline, its habits."""
     random = Random(f"{kind} {seed} {name}")
     count = nodes or random.choice((2, 2, 3, 4, 4, 8))
@@ -86,9 +94,12 @@ def sketch(seed: int, kind: str, name: str = "", nodes: int = 0, ranks_a_node: i
     stages = random.choice([n for n in (1, 1, 2, 4) if world % n == 0 and world // n > 1] or [1])
     habits = ways.draw(random)
     label = name or f"{kind.replace('_', '-')}-{seed}"
-    names = tuple(f"{label}-n{number:02d}" for number in range(count))
-    return Sketch(label, habits, names, ranks, stages, random)
+    return Sketch(label, habits, _nodes_of(label, count), ranks, stages, random, began_at)
 
 
 Write = Callable[[Random, Sketch], Scene]
 """Makes a scene from a sketch."""
+
+
+def _nodes_of(job: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{job}-n{number:02d}" for number in range(count))

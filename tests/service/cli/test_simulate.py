@@ -1,4 +1,4 @@
-"""`faulthound simulate`: what it writes is evaluated as labelled; it overwrites nothing."""
+"""`faulthound simulate`: what it writes is evaluated as labelled, and nothing is overwritten; a job reports to a service."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 
 from service.cli import run
+from service.cli.simulated_job import Feed
+from service.client import connected
+from service.clock import now
+from simulation.live.fleet import Fleet
+from simulation.live.scene_list import BEGAN_AT, FAULTS, PAUSES, play
+from tests.support.served import serving
 
 
 def test_what_is_written_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,3 +57,45 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     assert "is not empty: name a new folder" in capsys.readouterr().err
     assert kept.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "give either --out DIR, to write files, or --to URL"),
+        (["--out", "cases", "--to", "http://127.0.0.1:1"], "give either --out DIR"),
+        (["--to", "http://127.0.0.1:1", "--scene", "fire"], "--scene 'fire' is none: choose spin, sigstop"),
+        (["--to", "http://127.0.0.1:1"], "does not answer"),
+    ],
+)
+def test_what_cannot_be_simulated_is_named(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is written or sent."""
+    assert run(["simulate", *given]) in (2, 4)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scene", [*FAULTS, *PAUSES])
+def test_a_scene_begins_when_it_is_wanted_under_another_name(scene: str) -> None:
+    """What happens is the same, later."""
+    usual, later = play(scene, 3), play(scene, 3, began_at=BEGAN_AT + 500.0, label="mine")
+    assert (later.truth.at, later.until) == pytest.approx((usual.truth.at + 500.0, usual.until + 500.0))
+    assert (later.job.name, later.job.world) == ("mine", usual.job.world)
+    assert all(node.startswith("mine-n") for node in later.job.nodes)
+
+
+@pytest.mark.system
+def test_a_simulated_job_reports_to_a_service_and_answers(tmp_path: Path) -> None:
+    """Its nodes and steps are known; a command is taken and its outcome comes back."""
+    begun = now() - 90.0
+    scene = play("sigstop", 0, began_at=begun, label="shown")
+    with serving(tmp_path, {"FAULTHOUND_ENGINE": "false"}) as (url, _process), connected(url, None, None) as connection:
+        feed = Feed(Fleet([scene.job], 0, begun), connection, print)
+        feed.until(now(), lambda _at: None)  # what is of the past is sent at once
+        (asked,) = connection.post("/v1/nodes/shown-n00/commands", {"verb": "stacks"})["items"]
+        until = now() + 60.0
+        while feed.commands < 1 or connection.get(f"/v1/commands/{asked['id']}")["outcome"] is None:
+            assert now() < until
+            feed.until(now() + 1.0, lambda _at: None)
+        assert connection.get(f"/v1/commands/{asked['id']}")["outcome"] == "done"
+        assert {row["name"] for row in connection.all("/v1/nodes")} == set(scene.job.nodes)
+        assert connection.get("/v1/jobs/shown")["steps"]["step"] > 10
