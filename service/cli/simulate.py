@@ -61,6 +61,7 @@ def simulate(
 
     With --to, the agents of a simulated job's nodes report to a service in real time and answer what it
     asks: to see incidents and pages without a cluster. It trains for some minutes before anything happens.
+    When it ends its nodes fall silent, as machines do that are switched off, and the service says so.
 
     \b
     Examples:
@@ -112,7 +113,7 @@ def _report(url: str, scene: str, seed: int, reach: Mapping[str, Any], speech: S
         incidents = list(connection.all("/v1/incidents", job=job))
     sent = f"{feed.records:,} records in {feed.batches:,} batches, {feed.commands:,} commands answered"
     said = ", ".join(one["id"] for one in incidents) or "none"
-    print_lines([f"sent: {sent}", f"incidents of the job: {said}"])
+    print_lines([f"sent: {sent}; its nodes are silent from now on", f"incidents of the job: {said}"])
 
 
 def _truth(scene: str, truth: Truth) -> str:
