@@ -22,6 +22,7 @@ def level_starts(logs: Floats, noise: float) -> list[int]:
 
     Too many are found by halving; then the least of those that are none goes, until all are. ``noise``: of a block, at least.
     """
+    logs = _without_spikes(logs, noise)
     starts = [0, *_halved(logs, 0, len(logs)), len(logs)]
     while len(starts) > 2:
         strength = [
@@ -49,6 +50,15 @@ def slower_since(levels: Sequence[float]) -> int | None:
             alike = [abs(level - levels[-1]) < LEAST for level in levels[:index]]
             return None if alike[0] or sum(alike) > 1 else index
     return None
+
+
+def _without_spikes(logs: Floats, noise: float) -> Floats:
+    """Put the median of its neighbours and itself in the place of one block that is far from both: an evaluation, a pause."""
+    if len(logs) < LEAST_BLOCKS:
+        return logs
+    padded = np.concatenate([logs[1:2], logs, logs[-2:-1]])
+    middle = np.median(np.stack([padded[:-2], logs, padded[2:]]), axis=0)
+    return np.where(np.abs(logs - middle) > max(TIMES_NOISE * noise, LEAST), middle, logs)
 
 
 def _halved(logs: Floats, low: int, high: int) -> list[int]:

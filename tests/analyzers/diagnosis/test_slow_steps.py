@@ -185,6 +185,13 @@ def test_processes_of_one_log_without_ranks_are_apart() -> None:
     assert said(*[reported(range(400), seconds)] * 3).startswith("a step takes 2.8 s since step 240, 40 % longer")
 
 
+def test_blocks_of_an_evaluation_hide_no_slowdown() -> None:
+    """Nearly all steps of such a block are long, and its median is too."""
+    evaluations = {row for first in (130, 290, 450, 610, 770) for row in range(first, first + 9)}
+    seconds = drawn(1000, lambda row: (5.0 if row in evaluations else 1.0) * (1.15 if row >= 500 else 1.0))
+    assert said(reported(range(1000), seconds)).startswith("a step takes 1.15 s since step 500, 15 % longer")
+
+
 PHASES: dict[str, tuple[list[float], str]] = {
     "in turns": ([2, 3.2, 2, 3.2, 2, 3.2], ""),
     "once before": ([2, 3.2, 2, 3.2], "a step takes 3.2 s since step 300, 60 % longer than before (2 s)"),
