@@ -19,6 +19,9 @@ from collectors.formats.job_log.work_rates import work_rates
         ("tokens_per_second: 55", 55.0, None),
         ("avg samples/s: 10", None, None),
         ("12.3.4.5 samples/s", None, None),
+        ("12,345.5 tok/s | 3 k images/s", 12345.5, 3000.0),
+        ("tokens/s: 1.25M, loss 2", 1.25e6, None),
+        ("tokens/s 7,012, loss 2", 7012.0, None),
         ("8 it/s", None, None),
     ],
 )
