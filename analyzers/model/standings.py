@@ -30,6 +30,8 @@ SOFT = frozenset({"store", "idle_worker", NETWORK_CALL, SERVING, THREAD_WAIT, PR
 """Duties that wait for others outside communication, or show nothing: neither waiting nor suspect."""
 ROUND_SECONDS = 15.0
 """Stacks of one evidence round: an agent takes those of all its ranks at once, twice, and all nodes are asked together."""
+LOOKS_ENOUGH = 3
+"""Earlier looks that found a rank outside communication: it goes round there, and what it left just now excuses it no more."""
 OUT_OF_DATE_SECONDS = 180.0
 """Agents take stacks every minute unasked: one so much older than the newest evidence is not of this hang."""
 _CALLS_UNSEEN = frozenset({"compute", "data_loader"})
@@ -55,7 +57,7 @@ class Standing:
     moved: bool | None = None
     frozen: bool = False
     round_at: float | None = None  # the first of the stacks that an agent took of it in the newest round
-    left_a_wait: bool = False  # between the stacks of that round: what it waited for has come
+    left_a_wait: bool = False  # between the looks of that round: what it waited for has come
     helpers: tuple[str, ...] = ()  # duties of its child processes
     # What its training thread waits on, or its data loader; its own children are left out.
     sockets: tuple[SocketWait, ...] = ()
@@ -195,7 +197,9 @@ def _standing(
         moved=None if before is None else before != newest.frames,
         frozen=before is not None and rules.normal(before) == rules.normal(newest.frames),
         round_at=of_round[0].dump.at if of_round else None,
-        left_a_wait=len(of_round) > 1 and of_round[-2].duty.name in WAITING,
+        left_a_wait=len(of_round) > 1
+        and of_round[-2].duty.name in WAITING
+        and sum((one.dump.at or 0.0) < since and one.duty.name not in WAITING for one in trainers) < LOOKS_ENOUGH,
         helpers=tuple(sorted(one.duty.name or "compute" for one in helpers)),
         sockets=sockets,
     )

@@ -16,7 +16,7 @@ from collectors.formats.job_log.attempt_logs import AttemptLogs
 from collectors.formats.job_log.broken_steps import BrokenStep, is_broken
 from collectors.formats.job_log.families import daemons
 from collectors.formats.job_log.job_lines import peel
-from collectors.formats.job_log.job_log import is_of_lines, redrawn
+from collectors.formats.job_log.job_log import MAX_SEGMENTS
 from collectors.formats.job_log.late_steps import LateSteps, has_no_number
 from collectors.formats.job_log.step_columns import StepColumns
 from collectors.formats.kernel_log import kernel_lines, kernel_times
@@ -194,8 +194,7 @@ class _Reader:
             if mask & STEP and step_bars.may_hold(text):
                 self.late.flush_of(text)
                 self.job.take_bars(number + at, lines[at].decode(errors="replace"))
-            for part in redrawn(lines[at].decode(errors="replace")) if is_of_lines(text) else (text,):
-                yield from self._take(number + at, part, mask, words, below)
+            yield from self._take(number + at, text, mask, words, below)
             open_ = self.wants_next()
             if self.full:
                 return
@@ -261,7 +260,7 @@ class _Reader:
             self.late.flush_of(text)
         if mask & NO_NUMBER or self._is_of_bar(text):
             self.late.flush()
-        *before, last = redrawn(text) if "\r" in text else (text,)
+        *before, last = text.split("\r")[-MAX_SEGMENTS:] if "\r" in text else (text,)
         for segment in before:
             self.job.take(number, segment, words)
         self.job.take(number, last, words, "".join(before))

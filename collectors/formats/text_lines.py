@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from typing import BinaryIO
 
+_RETURN = re.compile(rb"\r(?![\r\n]|\Z)")
+_DRAWN = re.compile(rb"%\||it \[|\xe2\x80\xa2|\d/(?:\d+|\?) \[")  # a bar of tqdm, rich or Keras
 CHUNK_BYTES, MANY_BYTES = 1 << 16, 1 << 20
 LINE_BYTES = 1 << 16
 
@@ -30,7 +33,7 @@ def lines(stream: BinaryIO, limit_bytes: int = LINE_BYTES) -> Iterator[tuple[int
 def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
     """Yield whole lines, a chunk at a time; of a line longer than a chunk only the beginning is held.
 
-    Of one that a progress bar redraws for ever, the newest drawings too.
+    Of one that a progress bar redraws for ever, the newest drawings too. A carriage return after anything else ends a line.
     """
     held, skipping = b"", False
     while data := stream.read(MANY_BYTES):
@@ -39,16 +42,27 @@ def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
             if cut < 0:
                 continue
             data, skipping = data[cut:], False
-        *lines, held = (held + data).split(b"\n")
+        *lines, held = _with_line_feeds(held + data).split(b"\n")
         if lines:
             yield lines
         if len(held) > LINE_BYTES:
-            begin = max(len(held) - MANY_BYTES, LINE_BYTES)
-            redrawn = held.find(b"\r", begin)
+            newest = held[max(len(held) - MANY_BYTES, LINE_BYTES) :]
+            redrawn = newest.find(b"\r")
             skipping = redrawn < 0
-            held = held[:LINE_BYTES] + (b"" if skipping else held[begin if begin == LINE_BYTES else redrawn :])
+            held = held[:LINE_BYTES] + (b"" if skipping else newest[redrawn:])
     if held:
         yield [held]
+
+
+def _with_line_feeds(data: bytes) -> bytes:
+    """Put a line feed for each carriage return that follows neither a drawing of a bar nor blanks."""
+    if b"\r" not in data or not _RETURN.search(data):
+        return data
+    *parts, last = _RETURN.split(data)
+    ends = (
+        b"\r" if not (newest := part.rpartition(b"\n")[2]).strip() or _DRAWN.search(newest) else b"\n" for part in parts
+    )
+    return b"".join([*chain.from_iterable(zip(parts, ends, strict=True)), last])
 
 
 def shown(line: bytes) -> str:

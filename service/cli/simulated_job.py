@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from collectors.records import block
-from service.client import Connection, ServicePatience, Unreachable, resource
+from service.client import Connection, ServicePatience, resource
 from service.clock import now
 
 if TYPE_CHECKING:
     from simulation.live.fleet import Delivery, Fleet
 
 POLL_SECONDS = 2.0  # between two questions for commands
+GRACE_SECONDS = 30.0  # after the end, for a service that is away
 BLOCK_TYPE = "application/vnd.faulthound.block"
 
 
@@ -31,21 +32,21 @@ class Feed:
 
     def until(self, end: float, progress: Callable[[float], None]) -> None:
         """Send what is due, and answer what is asked, until an instant. ``progress`` gets each instant that was reached."""
-        poll_at = now()
-        while (due := min(self._fleet.next_at, poll_at)) <= end:
+        poll_at, leave_at = now(), end + GRACE_SECONDS
+        while (due := min(self._fleet.next_at, poll_at)) <= end and now() <= leave_at:
             time.sleep(max(0.0, due - now()))
             try:
                 if due == poll_at:
                     self._answer()
                     poll_at = now() + POLL_SECONDS
                 elif (delivery := self._fleet.receive()) is not None:
-                    self._send(delivery)
+                    self._send(delivery, leave_at)
                 self._patience.back()
-            except Unreachable as problem:
+            except ServicePatience.failures as problem:
                 self._patience.away(problem)
             progress(due)
 
-    def _send(self, delivery: Delivery) -> None:
+    def _send(self, delivery: Delivery, leave_at: float) -> None:
         headers = {
             "Content-Type": BLOCK_TYPE,
             "Faulthound-Node": delivery.node,
@@ -53,15 +54,15 @@ class Feed:
             "Faulthound-Sent-At": f"{now():.6f}",
         }
         body = block.encode(delivery.records, pack=True)
-        while True:
+        while now() <= leave_at:
             try:
                 self._connection.send("POST", "/v1/records", content=body, headers=headers)
-            except Unreachable as problem:
+            except ServicePatience.failures as problem:
                 self._patience.away(problem)
             else:
-                break
-        self.batches += 1
-        self.records += len(delivery.records)
+                self.batches += 1
+                self.records += len(delivery.records)
+                return
 
     def _answer(self) -> None:
         for node in self._fleet.agents:

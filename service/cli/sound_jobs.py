@@ -131,6 +131,7 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
     It abstains where ranks stopped at different steps. None: no steps, a damaged file, or a line with words of a fault.
     """
+    from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES
     from collectors.records import Steps, Unread
     from service.cli.unused_lines import finished, first_unused
 
@@ -153,6 +154,11 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
         why += (
             f"; {earlier:,} log{'s' if earlier > 1 else ''} of an earlier run {'are' if earlier > 1 else 'is'} left out"
         )
+    if (newest := max(record.count for record in steps)) >= MAX_STEPS_OF_SERIES:
+        from analyzers.model.verdict import Missing
+
+        before = Missing(what=f"whether steps became longer before the newest {newest:,} of a log, which are read")
+        verdict = msgspec.structs.replace(verdict, missing=(before, *verdict.missing))
     if not any(map(_has_pace, steps)):
         from analyzers.model.verdict import Missing
 
@@ -162,18 +168,22 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
 
 def _of_newest_run(steps: Sequence[Steps]) -> list[Steps]:
-    """Leave out what had ended before another log of the same rank began."""
+    """Leave out what had ended before another log of the same rank, or of the same name, began with such steps anew."""
     from service.cli.record_columns import values
 
-    stamps = [[at for at in values(one.columns.get("at", b""), "<f8") if math.isfinite(at)] for one in steps]
-    begun: dict[tuple[str | None, int | None], float] = {}
-    for one, of in zip(steps, stamps, strict=True):
-        if len(of) > 1:
-            begun[one.role, one.rank] = max(min(of), begun.get((one.role, one.rank), -math.inf))
+    spans = []
+    for one in steps:
+        at = [at for at in values(one.columns.get("at", b""), "<f8") if math.isfinite(at)]
+        numbers = values(one.columns.get("step", b""), "<i8")
+        name = Path(one.source).name.partition(".")[0] if one.rank is None else ""
+        spans.append((one, (one.role, one.rank, name), min(at, default=math.inf), max(at, default=math.inf), numbers))
     return [
         one
-        for one, of in zip(steps, stamps, strict=True)
-        if not of or max(of) >= begun.get((one.role, one.rank), -math.inf)
+        for one, whose, _, ended, numbers in spans
+        if not any(
+            whose == other and ended < begun and new and numbers and new[0] <= numbers[-1]
+            for _, other, begun, _, new in spans
+        )
     ]
 
 

@@ -60,9 +60,11 @@ def slower_steps(records: Sequence[Steps]) -> Iterator[Finding]:
 
 
 def _of_newest_run(every: Sequence[Series]) -> Iterator[Series]:
-    """Yield the series that had not ended before another one began."""
-    begun = max((float(one.at[0]) for one in every if np.isfinite(one.at[0])), default=-np.inf)
-    yield from (one for one in every if not one.at[-1] < begun)
+    """Leave out what had ended before another log of that rank, or of that name, began with such steps anew."""
+    for one in every:
+        later = (other for other in every if other.whose == one.whose and one.at[-1] < other.at[0])
+        if not any(other.step[0] <= one.step[-1] for other in later):
+            yield one
 
 
 def _by_medians(series: Series) -> tuple[str, int, float] | None:

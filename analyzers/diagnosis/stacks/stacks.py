@@ -29,6 +29,7 @@ UNSEEN = 0.6  # a missing stack among ranks that hold the others up
 """Strength of the one rank outside communication while every other rank waits in it."""
 FROZEN_ALIKE, ALIKE, MET_ONCE = 0.8, 0.6, 0.4
 """Strengths where all ranks stand alike: in two rounds, in files or the like, in their own code in one round."""
+_NO_WORK = frozenset({"stopped", "exception", "exiting"})
 UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
 """Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
 SHOWN_GROUPS, SHOWN_FRAMES = 8, 6
@@ -77,7 +78,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
 
 def _holds_up(one: Standing) -> bool:
     """Whether a rank outside communication holds others up: one that has just left a wait does not, for the moment."""
-    return not (one.duty == "compute" and one.left_a_wait)
+    return not one.left_a_wait or one.duty in _NO_WORK
 
 
 def _with_stopped(outside: Sequence[Standing], rows: Mapping[int, Sequence[ProcessState]]) -> list[Standing]:

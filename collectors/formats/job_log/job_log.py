@@ -36,8 +36,7 @@ from collectors.records import LogEvent, Record, Unread
 
 LAST_WORDS_LINES = 200  # an exception of which one line is left stands so near the end of its log
 BATCH_LINES, BATCH_CHARACTERS = 512, 1 << 16
-OF_BARS = ("%|", "it [", "•")  # of tqdm and rich
-MAX_SEGMENTS = 8  # of a line that such a bar draws anew with carriage returns
+MAX_SEGMENTS = 8  # of one line: a progress bar rewrites its line with carriage returns
 OF_LAUNCHERS = frozenset({
     "torchrun_failure", "closing_signal", "terminated", "preempted", "cancelled", "step_cancelled", "time_limit", "node_failure",
     "daemon_lost",
@@ -73,7 +72,7 @@ def scan(input: Input, most_steps: int = MAX_STEPS_OF_SERIES) -> JobLog:
         if names_stragglers(whole):
             log.take_stragglers(batch)
         for number, text in batch:
-            *before, last = redrawn(text) if "\r" in text else (text,)
+            *before, last = text.split("\r")[-MAX_SEGMENTS:] if "\r" in text else (text,)
             for segment in before:
                 log.take(number, segment, words)
             log.take(number, last, words, "".join(before))
@@ -82,17 +81,6 @@ def scan(input: Input, most_steps: int = MAX_STEPS_OF_SERIES) -> JobLog:
         if requests.may_hold(whole):
             log.take_answers(batch)
     return log
-
-
-def is_of_lines(text: str) -> bool:
-    """Whether what carriage returns part are lines, and no drawings of a bar."""
-    return "\r" in text and not any(mark in text for mark in OF_BARS)
-
-
-def redrawn(text: str) -> list[str]:
-    """Return the parts of a line between carriage returns, the last of them visible; of a progress bar's the newest."""
-    parts = text.split("\r")
-    return parts if is_of_lines(text) else parts[-MAX_SEGMENTS:]
 
 
 def _batches(numbered: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:

@@ -16,7 +16,7 @@ from typing import Any
 from collectors.formats.job_log import rl_steps, vision_lines
 from collectors.formats.job_log.job_lines import Line, instant
 from collectors.formats.job_log.log_marks import is_evaluation
-from collectors.formats.job_log.work_rates import work_rates
+from collectors.formats.job_log.work_rates import work_of_step, work_rates
 
 NOT_REPORTED = math.nan
 NO_NUMBER = -1
@@ -345,7 +345,6 @@ _JSON_NAMES = {
     "samples_per_second": ("samples_per_second", "samples_per_sec", "images_per_second", "examples_per_second"),
     "tflops": ("tflops",),
 }
-_BATCH_SIZES = ("global_batch_size", "batch_size")
 _ROW_KINDS, _EVALUATION = ("phase", "split", "mode", "stage"), ("val", "eval", "test")
 _JSON_STEPS = ("step", "global_step", "iteration")
 
@@ -366,7 +365,7 @@ def _json(text: str) -> Step | None:
     if any(str(given.get(name)).lower().startswith(_EVALUATION) for name in _ROW_KINDS):
         return None
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
-    if (size := _first(given, _BATCH_SIZES)) and "samples_per_second" not in values and values.get("seconds", 0.0) > 0:
+    if (size := work_of_step(given)) and "samples_per_second" not in values and values.get("seconds", 0.0) > 0:
         values["samples_per_second"] = size / values["seconds"]
     null = "loss" not in values and any(given.get(name, "") is None for name in _JSON_NAMES["loss"])
     if not values and not (null and not any(word in name for name in given for word in _EVALUATION)):

@@ -26,7 +26,7 @@ Seconds = Callable[[int, random.Random], float]
 BEGAN_AT = 1_795_240_800.0
 
 
-def judged(folder: Path, seconds: Seconds, count: int = 400, **more: Callable[[int], float]) -> Verdict:
+def judged(folder: Path, seconds: Seconds, count: int = 400, **more: Callable[[int, float], float]) -> Verdict:
     """Return the verdict on a log of these steps."""
     logged(folder / "rank0.log", seconds, count, **more)
     window = Window.build(read_paths([folder]))
@@ -34,7 +34,7 @@ def judged(folder: Path, seconds: Seconds, count: int = 400, **more: Callable[[i
 
 
 def logged(
-    path: Path, seconds: Seconds, count: int = 400, at: float = BEGAN_AT, **more: Callable[[int], float]
+    path: Path, seconds: Seconds, count: int = 400, at: float = BEGAN_AT, **more: Callable[[int, float], float]
 ) -> None:
     """Write a log of these steps."""
     draws, lines = random.Random(7), list[str]()
@@ -42,7 +42,7 @@ def logged(
         took = seconds(step, draws) * draws.gauss(1.0, 0.02)
         at += took
         row = {"step": step, "at": at, "rank": 0, "seconds": took, "loss": 2.5} | {
-            name: of(step) for name, of in more.items()
+            name: of(step, took) for name, of in more.items()
         }
         lines.append(json.dumps(row) + "\n")
     path.write_text("".join(lines))
@@ -83,10 +83,27 @@ def test_a_larger_batch_is_no_slowdown(tmp_path: Path) -> None:
     """Longer steps that do as much a second do more."""
     longer: Seconds = lambda step, _: 1.0 if step < 200 else 1.5  # noqa: E731
     for of in ("tokens_per_second", "samples_per_second"):
-        assert judged(tmp_path, longer, **{of: lambda _: 1000.0}).symptom != "slow"
-        assert judged(tmp_path, longer, **{of: lambda step: 1000.0 if step < 200 else 667.0}).symptom == "slow"
-    assert judged(tmp_path, longer, batch_size=lambda step: 256 if step < 200 else 384).symptom != "slow"
-    assert judged(tmp_path, longer, batch_size=lambda _: 256).symptom == "slow"
+        more = {of: lambda step, took: (1000.0 if step < 200 else 1500.0) / took}
+        assert judged(tmp_path, longer, **more).symptom != "slow"
+        assert judged(tmp_path, longer, **{of: lambda _, took: 1000.0 / took}).symptom == "slow"
+    sizes: Callable[[int, float], float] = lambda step, _: 256 if step < 200 else 384  # noqa: E731
+    assert judged(tmp_path, longer, batch_size=sizes).symptom != "slow"
+    assert judged(tmp_path, longer, batch_size=lambda _, __: 256).symptom == "slow"
+    accumulated: Callable[[int, float], float] = lambda step, _: 6 if step < 200 else 4  # noqa: E731
+    assert judged(tmp_path, longer, batch_size=sizes, grad_accum=accumulated).symptom == "slow"
+
+
+@pytest.mark.parametrize("kind", ["of a loader", "a mean of all steps"])
+def test_a_rate_that_is_not_of_the_steps_explains_nothing(tmp_path: Path, kind: str) -> None:
+    """It does not go down where a step is longer."""
+    longer: Seconds = lambda step, _: 1.0 if step < 300 else 1.5  # noqa: E731
+    passed = [0.0]
+
+    def rate(step: int, took: float) -> float:
+        passed[0] += took
+        return 95_000.0 if kind == "of a loader" else 256 * (step + 1) / passed[0]
+
+    assert judged(tmp_path, longer, samples_per_second=rate).symptom == "slow"
 
 
 def test_the_newest_run_is_judged_and_not_the_longest(tmp_path: Path) -> None:
@@ -95,6 +112,17 @@ def test_the_newest_run_is_judged_and_not_the_longest(tmp_path: Path) -> None:
     logged(tmp_path / "rank0_old.log", slow, 600, at=BEGAN_AT - 86_400)
     assert judged(tmp_path, lambda _step, _: 1.0).symptom != "slow"
     assert judged(tmp_path, slow).symptom == "slow"
+
+
+def test_a_log_of_something_else_that_began_later_hides_no_slowdown(tmp_path: Path) -> None:
+    """It has another name, and no rank."""
+    slow: Seconds = lambda step, _: 1.0 if step < 200 else 1.5  # noqa: E731
+    for name, seconds, count, at in (("train", slow, 400, 0.0), ("evaluation", lambda *_: 1.0, 60, 9e3)):
+        logged(tmp_path / "rows", seconds, count, at=BEGAN_AT + at)
+        (tmp_path / f"{name}.log").write_text((tmp_path / "rows").read_text().replace('"rank": 0, ', ""))
+    (tmp_path / "rows").unlink()
+    window = Window.build(read_paths([tmp_path]))
+    assert judge(window, infer(window), load()).symptom == "slow"
 
 
 def test_a_log_that_an_agent_read_every_few_seconds_is_one_log() -> None:
@@ -234,7 +262,7 @@ def test_seconds_since_the_last_line_are_of_several_steps(stamped: bool) -> None
 def test_a_larger_batch_before_a_slowdown_explains_its_own_part() -> None:
     """As much is done a second after the first change, and less after the second."""
     seconds = drawn(600, lambda row: 2.0 if row < 200 else 4.0 if row < 400 else 5.0)
-    rate = [1000.0 if row < 400 else 800.0 for row in range(600)]
+    rate = [(2000.0 if row < 200 else 4000.0) / took for row, took in enumerate(seconds)]
     wanted = "a step takes 5 s since step 400, 25 % longer than before (4 s)"
     assert said(reported(range(600), seconds, tokens_per_second=rate)) == wanted
 

@@ -201,6 +201,19 @@ def test_a_moving_job_gives_nothing_and_a_frozen_one_more() -> None:
     assert twice.suspects[0].strength > once.suspects[0].strength
 
 
+@pytest.mark.parametrize("outside", ["compute", "loader", "checkpoint"])
+def test_one_that_left_a_wait_in_round_after_round_does_hold_others_up(outside: str) -> None:
+    """Its own small collectives go on. Rounds: three earlier looks outside are enough."""
+    rounds = [
+        live(rank, outside if rank == 2 and at % 40 else "all_reduce", 40.0 + at)
+        for start in (0, 40, 80, 120)
+        for at in (start, start + 3)
+        for rank in range(4)
+    ]
+    for count, culprits in ((8, []), (16, []), (24, []), (32, [2])):
+        assert suspects(analyzed(*rounds[:count])) == culprits
+
+
 @pytest.mark.parametrize(("before", "culprits"), [("all_reduce", []), ("compute", [2])])
 def test_a_rank_that_has_just_left_a_wait_holds_nobody_up_yet(before: str, culprits: list[int]) -> None:
     """An agent's two looks of one round: what all waited for has come to rank 2, and the others are about to see it."""

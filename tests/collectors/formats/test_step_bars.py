@@ -10,7 +10,7 @@ import pytest
 from collectors.formats import Input, text_evidence
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.text_lines import LINE_BYTES, MANY_BYTES
-from collectors.records import Steps
+from collectors.records import LogEvent, Steps
 from tests.collectors.formats.test_log_steps import column, transformers
 
 SECONDS = 1.3
@@ -213,7 +213,21 @@ def test_a_log_is_known_by_its_bars() -> None:
 
 @pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
 @pytest.mark.parametrize("pace", ["time 1.5s", "1.5 s/it"])
-def test_lines_that_end_in_carriage_returns_are_lines(end: str, pace: str) -> None:
-    """However long what has no line feed is: the beginning and the newest are kept."""
-    (found,) = read("".join(f"step {step} loss 2.31 {pace}{end}" for step in range(1, 3001)))
+@pytest.mark.parametrize("bars", [False, True])
+def test_lines_that_end_in_carriage_returns_are_lines(end: str, pace: str, bars: bool) -> None:
+    """However long what has no line feed is, and whatever bars stand between them."""
+    drawn = f"\r{tqdm(3, 10, 3.0, 'Loading')}" if bars else ""
+    lines = [
+        f"step {step} loss 2.31 {pace} {'.' * 600}{end}{drawn if step % 500 == 0 else ''}" for step in range(1, 3001)
+    ]
+    (found,) = read("".join(lines))
     assert (found.count, column(found, "seconds")[-1]) == (3000, 1.5)
+
+
+def test_a_traceback_among_carriage_returns_is_read() -> None:
+    """Its lines are no drawings of a bar."""
+    lines = [*(f"step {step} loss 2.31 {'.' * 600}" for step in range(3000)), "Traceback (most recent call last):",
+             '  File "/srv/train.py", line 3, in <module>', "    main()", "ValueError: no such shard"]  # fmt: skip
+    data = "\r".join([*lines, ""]).encode()
+    found = text_evidence.read(Input("train.log", io.BytesIO(data), data[: 1 << 16]))
+    assert "ValueError" in [record.exception for record in found if isinstance(record, LogEvent)]

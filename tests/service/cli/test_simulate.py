@@ -83,6 +83,19 @@ def test_a_scene_begins_when_it_is_wanted_under_another_name(scene: str) -> None
     assert all(node.startswith("mine-n") for node in later.job.nodes)
 
 
+def test_a_service_that_is_gone_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a minute after the end the simulation is over."""
+    clock = [1000.0]
+    monkeypatch.setattr("service.cli.simulated_job.now", lambda: clock[0])
+    monkeypatch.setattr("time.sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    said: list[str] = []
+    scene = play("spin", 0, began_at=1000.0)
+    with connected("http://127.0.0.1:1", None, None) as connection:
+        Feed(Fleet([scene.job], 0, 1000.0), connection, said.append).until(1010.0, lambda _at: None)
+    assert 1010.0 <= clock[0] < 1080.0
+    assert len(said) == 1
+
+
 @pytest.mark.system
 def test_a_simulated_job_reports_to_a_service_and_answers(tmp_path: Path) -> None:
     """Its nodes and steps are known; a command is taken and its outcome comes back."""
