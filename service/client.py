@@ -240,16 +240,17 @@ def retrying(
 
 @contextmanager
 def connected(
-    url: str, ca_file: Path | None, token_file: Path | None, timeout_seconds: float = TIMEOUT_SECONDS
-) -> Iterator[Connection]:
-    """Give the connection that these options and the environment describe."""
+    url: str, ca_file: Path | None, token_file: Path | None, timeout_seconds: float = TIMEOUT_SECONDS,
+    option: str = "--service",
+) -> Iterator[Connection]:  # fmt: skip
+    """Give the connection that these options and the environment describe. ``option``: the one that gave the address."""
     if not re.match(r"https?://[^/]", url):
         likely = f"http://{url}" if re.match(r"[\w.-]+(:\d+)?$", url, re.ASCII) else DEFAULT_URL
-        raise UserError(f"--service {url!a} is no address: write {likely}")
+        raise UserError(f"{option} {url!a} is no address: write {likely}")
     try:
         _port = urlsplit(url).port
     except ValueError as error:
-        raise UserError(f"--service {url!a} is no address ({error}): write {DEFAULT_URL}") from None
+        raise UserError(f"{option} {url!a} is no address ({error}): write {DEFAULT_URL}") from None
     with http_client(ca_file, read_token(token_file), timeout_seconds, base_url=url.rstrip("/")) as client:
         yield Connection(url.rstrip("/"), client, ca_file)
 

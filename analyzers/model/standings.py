@@ -30,8 +30,8 @@ SOFT = frozenset({"store", "idle_worker", NETWORK_CALL, SERVING, THREAD_WAIT, PR
 """Duties that wait for others outside communication, or show nothing: neither waiting nor suspect."""
 ROUND_SECONDS = 15.0
 """Stacks of one evidence round: an agent takes those of all its ranks at once, twice, and all nodes are asked together."""
-LOOKS_ENOUGH = 3
-"""Earlier looks that found a rank outside communication: it goes round there, and what it left just now excuses it no more."""
+ENOUGH_LOOKS = 3
+"""So many earlier looks that found a rank outside communication count more than the wait that it has just left."""
 OUT_OF_DATE_SECONDS = 180.0
 """Agents take stacks every minute unasked: one so much older than the newest evidence is not of this hang."""
 _CALLS_UNSEEN = frozenset({"compute", "data_loader"})
@@ -199,7 +199,7 @@ def _standing(
         round_at=of_round[0].dump.at if of_round else None,
         left_a_wait=len(of_round) > 1
         and of_round[-2].duty.name in WAITING
-        and sum((one.dump.at or 0.0) < since and one.duty.name not in WAITING for one in trainers) < LOOKS_ENOUGH,
+        and sum((one.dump.at or 0.0) < since and one.duty.name not in WAITING for one in trainers) < ENOUGH_LOOKS,
         helpers=tuple(sorted(one.duty.name or "compute" for one in helpers)),
         sockets=sockets,
     )

@@ -9,9 +9,9 @@ import msgspec
 
 from collectors.agent.client import Client, Unreachable
 from collectors.agent.settings import Misconfigured, Settings
-from collectors.agent.ship import BLOCK_TYPE
 from collectors.agent.status import read_status
 from collectors.live.sources.clock import Clock, NodeClock
+from collectors.records import block
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
@@ -104,7 +104,7 @@ def _check_service(settings: Settings, clock: Clock, problems: Problems) -> None
     except Misconfigured as error:
         problems.add(CRITICAL, str(error))
         return
-    headers = {"Content-Type": BLOCK_TYPE, "Faulthound-Node": settings.node, "Faulthound-Batch": "check"}
+    headers = {"Content-Type": block.MEDIA_TYPE, "Faulthound-Node": settings.node, "Faulthound-Batch": "check"}
     try:
         health = client.call("GET", "/healthz", seconds=CALL_SECONDS)
         # An empty body is no batch: the service refuses the body where it accepts the token, and else the token.

@@ -18,8 +18,8 @@ from collectors.agent.backoff import Backoff
 from collectors.agent.client import Client, Response, Unreachable
 from collectors.agent.spool import Batch, Spool
 from collectors.live.sources.clock import Clock
+from collectors.records import block
 
-BLOCK_TYPE = "application/vnd.faulthound.block"
 ACKNOWLEDGED = frozenset({200, 202})
 FINAL = frozenset({400, 403, 409, 413, 415, 422})
 UNAUTHORIZED = 401
@@ -89,7 +89,7 @@ class Shipper:
 
     def _send(self, batch: Batch) -> Response:
         headers = {
-            "Content-Type": BLOCK_TYPE,
+            "Content-Type": block.MEDIA_TYPE,
             "Faulthound-Node": self._node,
             "Faulthound-Batch": batch.id,
             "Faulthound-Sent-At": f"{self._clock.now():.6f}",

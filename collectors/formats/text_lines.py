@@ -42,7 +42,7 @@ def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
             if cut < 0:
                 continue
             data, skipping = data[cut:], False
-        *lines, held = _with_line_feeds(held + data).split(b"\n")
+        *lines, held = with_line_feeds(held + data).split(b"\n")
         if lines:
             yield lines
         if len(held) > LINE_BYTES:
@@ -54,7 +54,7 @@ def chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
         yield [held]
 
 
-def _with_line_feeds(data: bytes) -> bytes:
+def with_line_feeds(data: bytes) -> bytes:
     """Put a line feed for each carriage return that follows neither a drawing of a bar nor blanks."""
     if b"\r" not in data or not _RETURN.search(data):
         return data

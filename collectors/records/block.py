@@ -91,6 +91,9 @@ class _Kind(msgspec.Struct):
     kind: str = "?"
 
 
+MEDIA_TYPE = "application/vnd.faulthound.block"
+
+
 def encode(records: Iterable[Record], *, pack: bool = False) -> bytes:
     """Return the records as one block; ``pack`` compresses it with zstd."""
     numbers: dict[bytes, int] = {}

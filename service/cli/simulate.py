@@ -98,7 +98,7 @@ def _report(url: str, scene: str, seed: int, reach: Mapping[str, Any], speech: S
         else play(scene, seed, began_at=begun, label=job)
     )
     truth = drawn.truth
-    with connected(url, reach.get("ca_file"), reach.get("token_file")) as connection:
+    with connected(url, reach.get("ca_file"), reach.get("token_file"), option="--to") as connection:
         list(connection.all("/v1/jobs", 1))  # it answers, and knows the token
         print_lines([
             f"job {job}, {drawn.job.world} ranks on {len(drawn.job.nodes)} nodes: {connection.url}/jobs/{job}",

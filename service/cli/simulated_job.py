@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 2.0  # between two questions for commands
 GRACE_SECONDS = 30.0  # after the end, for a service that is away
-BLOCK_TYPE = "application/vnd.faulthound.block"
 
 
 class Feed:
@@ -48,7 +47,7 @@ class Feed:
 
     def _send(self, delivery: Delivery, leave_at: float) -> None:
         headers = {
-            "Content-Type": BLOCK_TYPE,
+            "Content-Type": block.MEDIA_TYPE,
             "Faulthound-Node": delivery.node,
             "Faulthound-Batch": f"simulated-{self._run}-{delivery.sequence}",
             "Faulthound-Sent-At": f"{now():.6f}",

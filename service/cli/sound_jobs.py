@@ -168,23 +168,15 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
 
 def _of_newest_run(steps: Sequence[Steps]) -> list[Steps]:
-    """Leave out what had ended before another log of the same rank, or of the same name, began with such steps anew."""
+    """Leave out the logs of earlier runs."""
+    from analyzers.diagnosis.slow.logged_steps import Run
     from service.cli.record_columns import values
 
-    spans = []
-    for one in steps:
-        at = [at for at in values(one.columns.get("at", b""), "<f8") if math.isfinite(at)]
-        numbers = values(one.columns.get("step", b""), "<i8")
-        name = Path(one.source).name.partition(".")[0] if one.rank is None else ""
-        spans.append((one, (one.role, one.rank, name), min(at, default=math.inf), max(at, default=math.inf), numbers))
-    return [
-        one
-        for one, whose, _, ended, numbers in spans
-        if not any(
-            whose == other and ended < begun and new and numbers and new[0] <= numbers[-1]
-            for _, other, begun, _, new in spans
-        )
+    runs = [
+        Run.of(one, values(one.columns.get("at", b""), "<f8"), values(one.columns.get("step", b""), "<i8") or (0,))
+        for one in steps
     ]
+    return [one for one, run in zip(steps, runs, strict=True) if not run.is_earlier(runs)]
 
 
 def _has_pace(record: Steps) -> bool:

@@ -17,17 +17,13 @@ def play(
     kind: str, seed: int, nodes: int = 0, ranks_a_node: int = 0, began_at: float = BEGAN_AT, label: str = ""
 ) -> Scene:
     """Return a scene by its kind: a pause's or a fault's name. ``label``: the job's name, in place of the scene's own."""
-    drawn = sketch(seed, kind, nodes=nodes, ranks_a_node=ranks_a_node, began_at=began_at)
-    if label:
-        drawn.call(label)
+    drawn = sketch(seed, kind, nodes=nodes, ranks_a_node=ranks_a_node, began_at=began_at, label=label)
     return (PAUSES | FAULTS)[kind](drawn.random, drawn)
 
 
 def healthy_day(seed: int, hours: float = 24.0, began_at: float = BEGAN_AT, label: str = "") -> Scene:
     """A job that does what it does by habit, and no more."""
-    drawn = sketch(seed, "healthy", began_at=began_at)
-    if label:
-        drawn.call(label)
+    drawn = sketch(seed, "healthy", began_at=began_at, label=label)
     habits = drawn.habits
     if drawn.random.random() < BUFFERED_SHARE:
         most = BUFFERED_SECONDS / (habits.step_seconds * habits.log_every)

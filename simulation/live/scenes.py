@@ -55,10 +55,6 @@ class Sketch:
         """Return how many ranks there are."""
         return len(self.nodes) * self.ranks_a_node
 
-    def call(self, name: str) -> None:
-        """Give the job and its nodes another name; nothing else that was drawn changes."""
-        self.name, self.nodes = name, _nodes_of(name, len(self.nodes))
-
     def course(self, *interruptions: Interruption, begin: float | None = None, first_step: int = 0) -> Course:
         """Return an attempt's course."""
         first = self.began_at if begin is None else begin
@@ -84,22 +80,20 @@ class Sketch:
 
 
 def sketch(
-    seed: int, kind: str, name: str = "", nodes: int = 0, ranks_a_node: int = 0, began_at: float = BEGAN_AT
-) -> Sketch:
-    """Draw a job: 2 to 8 nodes of 1 to 8 ranks, replicas or a pipeline, its habits."""
+    seed: int, kind: str, name: str = "", nodes: int = 0, ranks_a_node: int = 0, began_at: float = BEGAN_AT,
+    label: str = "",
+) -> Sketch:  # fmt: skip
+    """Draw a job: 2 to 8 nodes of 1 to 8 ranks, replicas or a pipeline, its habits. ``label``: its name, which draws nothing."""
     random = Random(f"{kind} {seed} {name}")
     count = nodes or random.choice((2, 2, 3, 4, 4, 8))
     ranks = ranks_a_node or random.choice((1, 2, 4, 8))
     world = count * ranks
     stages = random.choice([n for n in (1, 1, 2, 4) if world % n == 0 and world // n > 1] or [1])
     habits = ways.draw(random)
-    label = name or f"{kind.replace('_', '-')}-{seed}"
-    return Sketch(label, habits, _nodes_of(label, count), ranks, stages, random, began_at)
+    label = label or name or f"{kind.replace('_', '-')}-{seed}"
+    names = tuple(f"{label}-n{number:02d}" for number in range(count))
+    return Sketch(label, habits, names, ranks, stages, random, began_at)
 
 
 Write = Callable[[Random, Sketch], Scene]
 """Makes a scene from a sketch."""
-
-
-def _nodes_of(job: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{job}-n{number:02d}" for number in range(count))

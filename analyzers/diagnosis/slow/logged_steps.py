@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite, nan
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,34 @@ _BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 
 
 @dataclass(frozen=True)
+class Run:
+    """Whose steps a log has, and the first and the last of them."""
+
+    whose: tuple[object, ...]  # role and rank, or where there is no rank its log's name up to the first dot
+    begun: float
+    ended: float
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, record: Steps, at: Sequence[float], step: Sequence[int]) -> Run:
+        """Return the run of a record's rows; its instants are NaN where they have none."""
+        name = Path(record.source).name.partition(".")[0] if record.rank is None else ""
+        stamps = [one for one in at if isfinite(one)]
+        return cls(
+            (record.role, record.rank, name),
+            min(stamps, default=nan),
+            max(stamps, default=nan),
+            int(step[0]),
+            int(step[-1]),
+        )
+
+    def is_earlier(self, every: Iterable[Run]) -> bool:
+        """Whether it had ended before another of the same began with such steps anew."""
+        return any(one.whose == self.whose and self.ended < one.begun and one.first <= self.last for one in every)
+
+
+@dataclass(frozen=True)
 class Series:
     """One reporter's rows: step, UTC seconds, seconds of one step, work a second where it is reported.
 
@@ -28,7 +57,6 @@ class Series:
     """
 
     source: str
-    whose: tuple[int | None, str]  # its rank, or its log's name up to the first dot
     step: Ints
     again: Ints
     at: Floats
@@ -36,6 +64,7 @@ class Series:
     rate: Floats
     stride: Floats
     by_clock: bool
+    run: Run | None = None  # without rows: none
 
 
 def series_of(records: Sequence[Steps]) -> Iterator[Series]:
@@ -83,10 +112,9 @@ def _series(records: list[Steps]) -> Series:
         rate = np.full(len(step), np.nan)
     since_row = np.diff(total[known], prepend=total[known][:1] - usual)
     most = 3 * np.median(since_row) if len(since_row) else usual
-    name = Path(records[0].source).name.partition(".")[0]
     return Series(
-        records[0].source, (records[0].rank, "" if records[0].rank is not None else name), step[known], again[known],
-        at[known], seconds[known], rate[known], np.minimum(since_row, most), by_clock,
+        records[0].source, step[known], again[known], at[known], seconds[known], rate[known], np.minimum(since_row, most),
+        by_clock, Run.of(records[0], at.tolist(), step.tolist()) if len(step) else None,
     )  # fmt: skip
 
 

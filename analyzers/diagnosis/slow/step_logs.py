@@ -47,7 +47,9 @@ class _Change:
 def slower_steps(records: Sequence[Steps]) -> Iterator[Finding]:
     """Yield that steps take longer since one of them; nothing where they do not, or where too few show it."""
     enough = [one for one in series_of(records) if len(one.step) >= FEWEST_STEPS]
-    longest = max(_of_newest_run(enough), key=lambda one: (len(one.step), one.source), default=None)
+    runs = [one.run for one in enough if one.run is not None]
+    newest = (one for one in enough if one.run is None or not one.run.is_earlier(runs))
+    longest = max(newest, key=lambda one: (len(one.step), one.source), default=None)
     if longest is None:
         return
     found = _by_medians(longest) or _by_means(longest)
@@ -57,14 +59,6 @@ def slower_steps(records: Sequence[Steps]) -> Iterator[Finding]:
     at = float(longest.at[place])
     shown = Evidence(text=text, source=longest.source, at=at if np.isfinite(at) else None)
     yield finding("slower", "slow", "unknown", evidence=(shown,), onset=shown.at, missing=(MISSING,), costs=costs)
-
-
-def _of_newest_run(every: Sequence[Series]) -> Iterator[Series]:
-    """Leave out what had ended before another log of that rank, or of that name, began with such steps anew."""
-    for one in every:
-        later = (other for other in every if other.whose == one.whose and one.at[-1] < other.at[0])
-        if not any(other.step[0] <= one.step[-1] for other in later):
-            yield one
 
 
 def _by_medians(series: Series) -> tuple[str, int, float] | None:

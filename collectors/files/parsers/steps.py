@@ -10,6 +10,7 @@ from collectors.formats import Input
 from collectors.formats.job_log.bars import shown_in
 from collectors.formats.job_log.job_log import scan
 from collectors.formats.job_log.step_series import MAX_STEPS, Place
+from collectors.formats.text_lines import with_line_feeds
 from collectors.records import block
 
 MOST_REPORTS = 64  # of stragglers: of a first reading the newest
@@ -22,7 +23,7 @@ def parse(data: bytes, path: str, rank: int | None, node: str, written_at: float
     ``phase``: the newest that the process reports, and when it began. ``bars``: what progress bars show last. ``newest``: the
     latest stamp of a line, None where none has one. Stamps are as the lines give them.
     """
-    log = scan(Input(path, io.BytesIO(data), data[: 1 << 16], rank, node, written_at), MAX_STEPS)
+    log = scan(Input(path, io.BytesIO(with_line_feeds(data)), data[: 1 << 16], rank, node, written_at), MAX_STEPS)
     places: list[Place] = []
     steps = list(log.steps.records(path, places.append))
     events = log.events()

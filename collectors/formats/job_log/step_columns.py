@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.step_lines import MAX_STEP, Step, dated, step_from
+from collectors.formats.job_log.work_rates import A_SECOND, SAMPLES, TOKENS
 
 WORDS = ("step", "Step", "STEP", "iter", "Iter", "ITER")
 UNDECIDED_ROWS = 5
@@ -29,8 +30,8 @@ _ROLES = tuple(
         ("step", r"(?:global |train )?(?:steps?|iters?|iterations?|it)"),
         ("loss", r"(?:(?:train|training|lm|total|avg|mean) ?)?loss"),
         ("gradient_norm", r"g(?:rad(?:ient)?)? ?norm|norm"),
-        ("tokens_per_second", r"tok(?:en)?s?(?:/| per )s(?:ec(?:ond)?)?|tps"),
-        ("samples_per_second", r"(?:samples?|images?|imgs?|examples?)(?:/| per )s(?:ec(?:ond)?)?"),
+        ("tokens_per_second", rf"{TOKENS}{A_SECOND}|tps"),
+        ("samples_per_second", rf"{SAMPLES}{A_SECOND}"),
         ("tflops", r"tflops?(?:/s)?"),
         ("rate", r"(?:it|iter|step)s?/s(?:ec)?"),
         ("seconds", r"(?:step|iter|iteration) ?(?:time|duration|seconds|s|ms)(?: ?\(?m?s\)?)?|m?s(?:ec)?/(?:it|iter|step)|dt"),

@@ -16,7 +16,7 @@ from typing import Any
 from collectors.formats.job_log import rl_steps, vision_lines
 from collectors.formats.job_log.job_lines import Line, instant
 from collectors.formats.job_log.log_marks import is_evaluation
-from collectors.formats.job_log.work_rates import work_of_step, work_rates
+from collectors.formats.job_log.work_rates import rate_by_size, work_rates
 
 NOT_REPORTED = math.nan
 NO_NUMBER = -1
@@ -365,8 +365,8 @@ def _json(text: str) -> Step | None:
     if any(str(given.get(name)).lower().startswith(_EVALUATION) for name in _ROW_KINDS):
         return None
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
-    if (size := work_of_step(given)) and "samples_per_second" not in values and values.get("seconds", 0.0) > 0:
-        values["samples_per_second"] = size / values["seconds"]
+    if not values.keys() & {"tokens_per_second", "samples_per_second"}:
+        values |= rate_by_size(given, values.get("seconds", 0.0))
     null = "loss" not in values and any(given.get(name, "") is None for name in _JSON_NAMES["loss"])
     if not values and not (null and not any(word in name for name in given for word in _EVALUATION)):
         return None  # it mentions a step and reports nothing of it

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 WORDS = ("/s", "per")
-_WORK = r"(?:(?P<{0}>tok(?:en)?s?)|samples?|seq(?:uence)?s?|images?|imgs?|examples?)(?:/|[ _]per[ _])s(?:ec(?:ond)?)?"
+BEFORE = 24  # characters before a rate, in which a word says what it is of
+TOKENS, SAMPLES = r"tok(?:en)?s?", r"(?:samples?|seq(?:uence)?s?|images?|imgs?|examples?)"
+A_SECOND = r"(?:/|[ _]per[ _])s(?:ec(?:ond)?)?"
+_WORK = rf"(?:(?P<{{0}}>{TOKENS})|{SAMPLES}){A_SECOND}"
 _NUMBER = r"\d[\d.,]{0,17}(?<=\d)(?: ?(?-i:[kKM])(?![a-zA-Z]))?"
 _OTHER_UNIT = r" ?(?:m?s|sec|it|iter|step|tok|token|%|[kKMGT]i?B)s?\b"
 _OF_OTHERS = re.compile(  # a mean says nothing of one step, and what a loader or a generation does nothing of training
@@ -29,7 +32,7 @@ def work_rates(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     if any(word in text for word in WORDS):
         for rate in _RATE.finditer(text):
-            if _OF_OTHERS.search(text, 0, rate.start()) or _MEAN.match(text, rate.end()):
+            if _OF_OTHERS.search(text, max(0, rate.start() - BEFORE), rate.start()) or _MEAN.match(text, rate.end()):
                 continue
             name = "tokens_per_second" if rate["tokens"] or rate["of_tokens"] else "samples_per_second"
             number, times = (rate["before"] or rate["after"]).replace(",", ""), 1.0
@@ -46,12 +49,15 @@ _ACCUMULATED = ("gradient_accumulation_steps", "grad_accum", "accumulation_steps
 _LENGTHS = ("seq_len", "sequence_length", "seqlen", "context_length")
 
 
-def work_of_step(given: Mapping[str, Any]) -> float:
-    """Return the samples of a step by a JSON line, as many times as they are long; 0: not reported."""
-    whole = _number(given, ("global_batch_size",)) or _number(given, ("batch_size",)) * (
+def rate_by_size(given: Mapping[str, Any], seconds: float) -> dict[str, float]:
+    """Return the samples a second of a JSON line by its batch, tokens where it has the length of sequences; empty: no batch."""
+    size = _number(given, ("global_batch_size",)) or _number(given, ("batch_size",)) * (
         _number(given, _ACCUMULATED) or 1.0
     )
-    return whole * (_number(given, _LENGTHS) or 1.0)
+    if not size or not seconds > 0:
+        return {}
+    length = _number(given, _LENGTHS)
+    return {"tokens_per_second": size * length / seconds} if length else {"samples_per_second": size / seconds}
 
 
 def _number(given: Mapping[str, Any], names: Iterable[str]) -> float:

@@ -21,7 +21,7 @@ from service.api.state import Service, service_of
 from service.clock import now
 from service.store.log import Incoming
 
-BLOCK_TYPE, JSON_TYPE = "application/vnd.faulthound.block", "application/json"
+BLOCK_TYPE, JSON_TYPE = block.MEDIA_TYPE, "application/json"
 MOST_DIGITS = 16  # of a body's length
 _NODE, _BATCH = re.compile(fields.NODE_PATTERN), re.compile(fields.BATCH_PATTERN)
 

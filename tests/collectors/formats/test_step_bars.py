@@ -7,10 +7,11 @@ import math
 
 import pytest
 
+from collectors.files.parsers.steps import parse
 from collectors.formats import Input, text_evidence
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.text_lines import LINE_BYTES, MANY_BYTES
-from collectors.records import LogEvent, Steps
+from collectors.records import LogEvent, Steps, block
 from tests.collectors.formats.test_log_steps import column, transformers
 
 SECONDS = 1.3
@@ -231,3 +232,11 @@ def test_a_traceback_among_carriage_returns_is_read() -> None:
     data = "\r".join([*lines, ""]).encode()
     found = text_evidence.read(Input("train.log", io.BytesIO(data), data[: 1 << 16]))
     assert "ValueError" in [record.exception for record in found if isinstance(record, LogEvent)]
+
+
+def test_an_agent_reads_each_line_that_a_carriage_return_ends() -> None:
+    """Of one reading of a log that grows, as of a file."""
+    data = "".join(f"step {step} loss 2.31 time 1.5s\r" for step in range(1, 41)).encode()
+    (found,) = block.decode(parse(data, "train.log", 0, "n1", 1.79e9)["steps"])
+    assert isinstance(found, Steps)
+    assert found.count == 40

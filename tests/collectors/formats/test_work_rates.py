@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.formats.job_log.work_rates import work_rates
+from collectors.formats.job_log.work_rates import rate_by_size, work_rates
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,20 @@ def test_rates_of_work(text: str, tokens: float | None, samples: float | None) -
     """Tokens, or samples, images and examples; steps a second are no work, and means say nothing of one step."""
     found = work_rates(text)
     assert (found.get("tokens_per_second"), found.get("samples_per_second")) == (tokens, samples)
+
+
+@pytest.mark.parametrize(
+    ("given", "rates"),
+    [
+        ({"batch_size": 8}, {"samples_per_second": 4.0}),
+        ({"batch_size": 8, "grad_accum": 6}, {"samples_per_second": 24.0}),
+        ({"global_batch_size": 48, "batch_size": 8, "grad_accum": 6}, {"samples_per_second": 24.0}),
+        ({"batch_size": 8, "seq_len": 1000}, {"tokens_per_second": 4000.0}),
+        ({"batch_size": True}, {}),
+        ({"seq_len": 1000}, {}),
+    ],
+)
+def test_the_work_of_a_step_by_its_batch(given: dict[str, object], rates: dict[str, float]) -> None:
+    """Of a step of two seconds."""
+    assert rate_by_size(given, 2.0) == rates
+    assert rate_by_size(given, 0.0) == rate_by_size(given, float("nan")) == {}
