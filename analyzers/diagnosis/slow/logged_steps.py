@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
-from pathlib import Path
 
 import numpy as np
 
@@ -33,7 +32,7 @@ class Run:
     @classmethod
     def of(cls, record: Steps, at: Sequence[float], step: Sequence[int]) -> Run:
         """Return the run of a record's rows; its instants are NaN where they have none."""
-        name = Path(record.source).name.partition(".")[0] if record.rank is None else ""
+        name = record.source.rpartition("/")[2].partition(".")[0] if record.rank is None else ""
         stamps = [one for one in at if isfinite(one)]
         return cls(
             (record.role, record.rank, name),
