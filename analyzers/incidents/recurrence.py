@@ -18,9 +18,15 @@ from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
 STANDSTILLS = frozenset({"hang", "silence", "crash"})  # kinds of incidents in which the job stands still
 
 
-def shown_by(verdict: Verdict) -> Why:
-    """Return what a verdict says of the standstill: the job's own pause, a fault, or nothing."""
+def shown_by(verdict: Verdict, before: str = "") -> Why:
+    """Return what a verdict says of the standstill: the job's own pause, a fault, or nothing.
+
+    ``before``: what the last verdict on the same stop said. An evaluation may follow a checkpoint in one silence: that nothing
+    waits for too long does not take the pause back.
+    """
     if verdict.cause == "none" and any(root.fault_class.startswith("pause_") for root in verdict.roots):
+        return "pause"
+    if verdict.symptom == "healthy" and before == "pause":
         return "pause"
     return "unknown" if verdict.abstained or verdict.cause in {"none", "unknown"} else "fault"
 

@@ -304,6 +304,7 @@ def _stop_again(
     changed = replace(
         incident, stops=(*incident.stops, symptom.at), last_step=state.jobs[incident.job or "", incident.attempt].newest_step,
         changes=0, abstains="", held_back="", doubted_at=None, next_look_at=now,
+        shows="" if incident.shows == "pause" else incident.shows,  # this stop may be something else
     )  # fmt: skip
     yield from _merge(state, changed, replace(symptom, text=f"stopped again: {symptom.text}"), now)
 
@@ -350,7 +351,7 @@ def _judged(state: EngineState, event: messages.Judged, now: float) -> Iterator[
     if weighed == "contest":
         incident = replace(contest_claims(incident, claim), judge_at=now)
     elif weighed == "publish":
-        incident = replace(incident, shows=shown_by(event.verdict), named=named_by(event.verdict))
+        incident = replace(incident, shows=shown_by(event.verdict, incident.shows), named=named_by(event.verdict))
     # The word may have come during the judgement: then the incident closes with it.
     view = state.jobs.get((incident.job or "", incident.attempt))
     held = early or (not claim.outside and stop_of(view, incident, now) is not None)

@@ -18,6 +18,7 @@ from analyzers.incidents.messages import (
     Open,
     Received,
 )
+from analyzers.incidents.recurrence import shown_by
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
 from analyzers.model.verdict import Culprit, Root, Verdict
@@ -158,6 +159,13 @@ def test_pauses_that_a_verdict_explains_are_learned_at_their_place() -> None:
 
     assert len(engine.opened) == 1
     assert engine.state.jobs["run", 0].progress.rhythm.allowed_seconds(549) >= 60.0
+
+
+@pytest.mark.parametrize(("before", "shown"), [("pause", "pause"), ("", "unknown"), ("fault", "unknown")])
+def test_a_healthy_verdict_does_not_take_a_pause_back(before: str, shown: str) -> None:
+    """A healthy verdict explains nothing by itself, and an abstention is none."""
+    assert shown_by(Verdict(symptom="healthy", cause="none", abstained=False), before) == shown
+    assert shown_by(NOTHING, before) == "unknown"
 
 
 def test_unexplained_pauses_at_the_places_of_a_round_period_are_learned() -> None:

@@ -71,6 +71,16 @@ def test_a_healthy_morning_is_quiet(seed: int) -> None:
     assert seen.batches > 700
 
 
+@pytest.mark.system
+def test_an_evaluation_after_a_checkpoint_is_learned() -> None:
+    """Every second checkpoint is followed by an evaluation: one silence, of which the newest verdict is healthy."""
+    seen, _ = drive(healthy_day(15, hours=6), 15)
+
+    assert len(seen.opened) == 2
+    assert [one.verdict.symptom for one in seen.published] == ["hang", "hang", "healthy"]
+    assert "rank 0 was in an evaluation" in seen.closed[-1].because
+
+
 def test_the_control_would_have_evicted() -> None:
     """The naive rule takes innocent ranks out in the same runs in which the engine proposes nobody."""
     evicted = [healthy_fleet.run_one(kind, SEED)["naive_innocent"] for kind in ("compile_on_one_rank", "debugger")]
