@@ -10,11 +10,11 @@ from math import isfinite, nan
 import numpy as np
 
 from analyzers.diagnosis.slow.grouping import Floats, Ints
+from analyzers.model.work_rate import is_of_steps
 from collectors.records import COUNTED, STEP_COLUMNS, Steps
 
 WARM_UP_STEPS = 5  # compiling, filling caches; of each count
 SWAPPED = 5  # strides: rows that are written out of their order fall back by fewer, a count that begins anew by more
-FEWEST_RATES, LEAST_DIFFERENCE = 20, 0.004  # rows that show whether a rate is of steps; how unlike their steps must be
 MOST_PARTS = 20  # of a log, whose printed seconds are compared with the clock
 _BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 
@@ -107,7 +107,7 @@ def _series(records: list[Steps]) -> Series:
     since_begun = np.arange(len(step)) - np.maximum.accumulate(np.where(begins, np.arange(len(step)), 0))
     known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
     rate = np.where(np.isfinite(tokens), tokens, np.where(np.isfinite(samples), samples, tflops))
-    if not _is_of_steps(rate, columns["seconds"][new][first]):
+    if not is_of_steps(rate, columns["seconds"][new][first]):
         rate = np.full(len(step), np.nan)
     since_row = np.diff(total[known], prepend=total[known][:1] - usual)
     most = 3 * np.median(since_row) if len(since_row) else usual
@@ -115,21 +115,6 @@ def _series(records: list[Steps]) -> Series:
         records[0].source, step[known], again[known], at[known], seconds[known], rate[known], np.minimum(since_row, most),
         by_clock, Run.of(records[0], at.tolist(), step.tolist()) if len(step) else None,
     )  # fmt: skip
-
-
-@np.errstate(invalid="ignore", divide="ignore")
-def _is_of_steps(rate: Floats, seconds: Floats) -> bool:
-    """Whether a rate goes down where a step is longer. A mean over many steps, or a rate of something else, does not.
-
-    Where seconds are not printed, or hardly differ, it is taken for the steps' own.
-    """
-    logs = np.log(seconds), np.log(rate)
-    own, work = (np.abs(np.diff(one)) for one in (logs[0], logs[0] + logs[1]))
-    own, work = own[np.isfinite(work)], work[np.isfinite(work)]
-    if len(own) < FEWEST_RATES:
-        return True
-    differs = float(np.median(own))
-    return differs < LEAST_DIFFERENCE or float(np.median(work)) < differs / 2
 
 
 def _new_rows(rows: Floats, counts: list[int]) -> Ints:

@@ -74,7 +74,7 @@ class StepSeries:
     def update_pace(self, standstills: Standstills) -> None:
         """Look whether a slowdown has begun or ended; one that has begun is dated by the steps that are kept."""
         lasted, pace = self.pace.slowdown, self.pace
-        pace.update(standstills)
+        pace.update(standstills, self.rhythm.rows)
         if lasted is None and (found := pace.slowdown) is not None:
             rows, around = self.rhythm.rows, 2 * SPAN_SECONDS + 4 * found.seconds
             at, step = np.array([row.at for row in rows]), np.array([row.step for row in rows], np.int64)

@@ -14,7 +14,7 @@ of the next is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -33,7 +33,9 @@ from analyzers.incidents.job_views.pace_changes import (
     usual_pace,
 )
 from analyzers.incidents.job_views.standstills import Standstill
+from analyzers.incidents.job_views.step_rhythm import StepRow
 from analyzers.model.medians import median
+from analyzers.model.work_rate import is_of_steps
 
 SPAN_SECONDS = 10.0
 MOST_POINTS = 400  # an hour, where steps are reported all the time
@@ -165,8 +167,8 @@ class StepPace:
         """Compare the first minutes with what steps took under other code."""
         self._other_code = before, code
 
-    def update(self, standstills: Iterable[Standstill]) -> None:
-        """Look whether a slowdown has begun or ended, once for each new span."""
+    def update(self, standstills: Iterable[Standstill], rows: Sequence[StepRow] = ()) -> None:
+        """Look whether a slowdown has begun or ended, once for each new span. ``rows``: the newest steps, by instant."""
         newest = self._newest
         if newest <= self._seen or not self._points:
             return
@@ -176,6 +178,8 @@ class StepPace:
             return
         self._looked = newest
         spans = self._spans(standstills)
+        if not _has_own_rate(rows):
+            spans.rates[:] = math.nan
         self._usual = math.exp(median(spans.logs)) if len(spans) else math.inf
         if self.slowdown is not None:
             self._look_for_end(spans, self.slowdown)
@@ -287,6 +291,15 @@ class StepPace:
         by_time = _are_even(first.since, second.since, found.since, UNEVEN_SECONDS)
         by_steps = _are_even(first.counted, second.counted, found.counted, UNEVEN_SECONDS / found.before_seconds)
         return alike and not lasts_longer and (by_time or by_steps)
+
+
+def _has_own_rate(rows: Sequence[StepRow]) -> bool:
+    """Whether the rate of work of the lines, if they have one, may be that of the steps: a data loader has one, too."""
+    if not rows or math.isnan(rows[-1].rate):
+        return True
+    at, step, rate = np.array([(row.at, row.step, row.rate) for row in rows], np.float64).T
+    passed, counted = np.diff(at), np.diff(step)
+    return is_of_steps(rate[1:], np.where((passed > 0) & (counted > 0), passed / np.maximum(counted, 1.0), np.nan))
 
 
 def _are_even(first: float, second: float, third: float, uneven: float) -> bool:

@@ -233,20 +233,28 @@ def test_lines_that_are_counted_are_no_steps() -> None:
     assert shown(WatchedJob(law=slower(3.0)), BEGAN + 900.0, counted) == []
 
 
-@pytest.mark.parametrize(("work", "seen"), [(1.5, 0), (1.0, 1)])
-def test_steps_with_more_work_are_not_slow(work: float, seen: int) -> None:
-    """Where the log tells the tokens a second, steps that are longer because they hold more tokens are as fast as before."""
+@pytest.mark.parametrize(
+    ("work", "seen"), [(1.5, 0), (1.0, 1), (None, 1)], ids=["more work", "as much work", "a loader's rate"]
+)
+def test_steps_with_more_work_are_not_slow(work: float | None, seen: int) -> None:
+    """Where the log has the tokens a second, steps that are longer because they hold more tokens are as fast as before.
+
+    A rate that stays as it is while steps vary is not theirs.
+    """
+    before = START
+
+    def rated(record: Record) -> Record:
+        nonlocal before
+        if not isinstance(record, Steps):
+            return record
+        rows, rates = list(_rows(record)), list[float]()
+        for _, at in rows:
+            tokens = 1000.0 * (work or 1.0) if at > START + BEGAN else 1000.0
+            rates.append(1000.0 if work is None else tokens / max(at - before, 0.1))
+            before = at
+        return step_record(rows, tokens_per_second=rates, at=record.at)
 
     def with_rates(batch: Received) -> Received:
-        def rated(record: Record) -> Record:
-            if not isinstance(record, Steps):
-                return record
-            rows = list(_rows(record))
-            rates = [
-                1000.0 * (work if at > START + BEGAN else 1.0) / (1.5 if at > START + BEGAN else 1.0) for _, at in rows
-            ]
-            return step_record(rows, tokens_per_second=rates, at=record.at)
-
         return msgspec.structs.replace(batch, records=tuple(rated(record) for record in batch.records))
 
     assert len(shown(WatchedJob(law=slower(1.5)), BEGAN + 600.0, with_rates)) == seen

@@ -156,19 +156,22 @@ def test_more_work_a_step_is_no_slowdown() -> None:
     job = WatchedJob(law=law(1.0, CHANGED, 1.4))
     for at, event in sent(job, CHANGED + 700.0):
         assert isinstance(event, Received)
-        records = tuple(_with_rate(one, 1_000.0) for one in event.records)
+        records = tuple(_with_rate(one) for one in event.records)
         if at >= START + CHANGED and view.progress.forgotten_at == 0.0:
             pace = view.progress.usual_pace()
             assert pace is not None
-            assert abs(pace.rate - 1_000.0) < 1.0
+            assert abs(pace.rate - 1_000.0) < 30.0
             view.progress.forget(at)
             view.progress.compare_with(pace, CodeSwitch(before="a", since="b"))
         view.take(event, records)
         assert not [one for one in find_symptoms(view, at) if one.kind == "slow"]
 
 
-def _with_rate(record: Record, rate: float) -> Record:
+def _with_rate(record: Record) -> Record:
+    """A step of a second has 1,000 tokens, and one of the other version, which takes 1.4 s, 1,400."""
     if not isinstance(record, Steps):
         return record
-    rates = np.full(record.count, rate)
+    at = np.frombuffer(record.columns["at"])
+    lengths = np.diff(at, prepend=at[0] - 1.0)
+    rates = np.where(lengths < 1.2, 1_000.0, 1_400.0) / lengths
     return msgspec.structs.replace(record, columns={**record.columns, "tokens_per_second": rates.tobytes()})
