@@ -95,8 +95,8 @@ def _faulthound(
     The options of the service may stand before the verb or after it.
 
     Exit codes: 0 a verdict (a healthy job too) or done, 1 an expectation failed, a node did not
-    answer, a replay gave other bytes, or a policy is wrong, 2 bad usage, nothing readable, or
-    nothing in the files shows a fault or a wait (a log without errors and steps),
-    3 abstained: the evidence does not decide, 4 the service does not answer, 5 it refuses, or
+    answer, a replay gave other bytes, or a policy is wrong, 2 nothing was judged: bad usage,
+    nothing readable, or nothing in the files shows a fault or a wait (a log without errors and
+    steps), 3 abstained: the evidence does not decide, 4 the service does not answer, 5 it refuses, or
     the operator did not agree to a change.
     """

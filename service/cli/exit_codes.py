@@ -6,7 +6,7 @@ from service.client import UserError
 
 VERDICT = 0  # a verdict, healthy included; or done
 UNEXPECTED = 1  # an expectation failed
-USAGE = 2  # bad usage, nothing readable, or nothing in the files shows a fault or a wait
+USAGE = 2  # nothing was judged: bad usage, nothing readable, or nothing in the files shows a fault or a wait
 ABSTAINED = 3
 UNREACHABLE = 4  # the service does not answer
 REFUSED = 5  # the service refuses, or the operator did not agree

@@ -313,7 +313,7 @@ def calibration(verdict: Verdict) -> str:
     labels = {one.root for one in verdict.culprits}
     named = [root for root in verdict.roots if root.root in labels] or list(verdict.roots)
     if any(root.calibration == "none" for root in named) or not named:
-        return "The percentages are not yet calibrated: read them as an order, not as a frequency."
+        return "The percentages are not calibrated for faults of this kind: read them as an order, not as a frequency."
     least = min(named, key=lambda root: root.n)
     whose = "simulated incidents" if least.calibration == "simulator" else "incidents of your own"
     return f"The percentages are calibrated on {least.n:,} {whose} of this kind."
