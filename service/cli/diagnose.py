@@ -125,7 +125,7 @@ def judged(
     """Read the files of one job and judge them; UserError: nothing of a fault can be read, or a choice is open."""
     records: list[Record] = []
     try:
-        records = _read(paths, workers, speech)
+        records = _joined(_read(paths, workers, speech))
         found = _judged(records, paths, knowledge, hosts, job, attempt)
     except NothingUsed as nothing:
         if (by_words := _judged_by_words(records, paths, knowledge, speech)) is not None:
@@ -245,6 +245,15 @@ def _read(paths: Sequence[Path], workers: int | None, speech: Speech) -> list[Re
     if len(unread) == len(records):
         raise NothingUsed(_nothing(paths, read=not unread), list(_folded(unread)))
     return records
+
+
+def _joined(records: list[Record]) -> list[Record]:
+    """Return the records with rotated logs as one, where there are several logs of steps."""
+    if sum(record.__struct_config__.tag == "steps" for record in records) < 2:
+        return records
+    from service.cli import rotated_logs
+
+    return rotated_logs.joined(records)
 
 
 def _nothing(paths: Sequence[Path], *, read: bool, of_steps: Sequence[str] = ()) -> str:
