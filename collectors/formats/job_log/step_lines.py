@@ -55,6 +55,7 @@ APPLIED = 8  # in ``nan``: the norm is NaN, and the step was taken at a loss sca
 NULL = 16  # in ``nan``: the loss is null, as writers of JSON put NaN
 _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)")
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
+_OF_TORCHTITAN = re.compile(r"\b(?:memory|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):")  # others print the rest, too
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
 _MMENGINE = re.compile(
     r"\b(?:Epoch(?:\(train\))? +\[(?P<epoch>\d{1,9})\]\[ *(?P<of_epoch>\d{1,9})/(?P<length>\d{1,9})\]"
@@ -232,7 +233,7 @@ _TITAN_NAMES = {"loss": "loss", "grad_norm": "gradient_norm", "tps": "tokens_per
 
 def _torchtitan(text: str) -> Step | None:
     found = _TORCHTITAN.search(text) if "step:" in text else None
-    if found is None:
+    if found is None or _OF_TORCHTITAN.search(text, found.end()) is None:
         return None
     values = {}
     for field in _TORCHTITAN_FIELD.finditer(text, found.end()):

@@ -273,6 +273,8 @@ def test_iterations_and_batches_with_a_loss_are_steps(form: str, numbers: list[i
 @pytest.mark.parametrize(
     ("line", "seconds"),
     [
+        ("step: 412 loss: 1.4 time: 1.82s", 1.82),
+        ("step: 412  loss: 1.4  grad_norm: 0.9  step time: 1820 ms", 1.82),
         ("iter 412 loss 1.4 1.82 s/it", 1.82),
         ("step 412 | loss 1.4 | 295 ms/step", 0.295),
         ("iter 412 loss 1.4 (4 it/s)", 0.25),
