@@ -13,7 +13,8 @@ from service.cli import run
 def lines(first: int, last: int, seconds: float) -> str:
     """Return the lines of some steps, which take so long, as they vary."""
     return "".join(
-        f"step: {step} loss: 2.5 step_time: {seconds * (1 + 0.02 * (step % 3)):.3f}s\n" for step in range(first, last + 1)
+        f"step: {step} loss: 2.5 step_time: {seconds * (1 + 0.02 * (step % 3)):.3f}s\n"
+        for step in range(first, last + 1)
     )
 
 
