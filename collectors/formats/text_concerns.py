@@ -12,6 +12,7 @@ from collectors.formats.job_log import (
     requests,
     statements,
     step_bars,
+    step_blocks,
     step_columns,
     step_lines,
     stragglers,
@@ -54,7 +55,7 @@ _WORDS = tuple(
     for mask, words in (
         (KERNEL, (*kernel_lines.WORDS, *HEADINGS, "last message repeated", "-- Boot", '"MESSAGE":[', '"MESSAGE" : [')),
         (STACK, stack_lines.WORDS),
-        (STEP, (*step_lines.WORDS, *step_bars.WORDS)),
+        (STEP, (*step_lines.WORDS, *step_bars.WORDS, *step_blocks.WORDS)),
         (JOB, log_marks.NO_NUMBER),
         (LOSS, ("loss", "Loss")),
         (SMI, (HEADING,)),

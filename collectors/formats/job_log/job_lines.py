@@ -106,7 +106,7 @@ _TALKING = frozenset({"info", "debug", "trace", "notice"})
 # torch writes the month without a leading zero since 2.3 ("E321 02:07:08.408271257"), glog with it ("E0321").
 _GLOG = re.compile(r"\[?[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(\.\d{1,9})?")
 _ISO = re.compile(
-    r"(\d{4})[-/](\d\d)[-/](\d\d)[ T_](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|UTC|[+-]\d\d:?\d\d)?(?![\d:])"
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[ T_,](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|UTC|[+-]\d\d:?\d\d)?(?![\d:])"
 )
 _US = re.compile(r"\b(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)")
 STAMP_WITHIN = 80  # characters: a time deeper in the line is what the line talks about, not when it was written

@@ -25,7 +25,8 @@ from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
 from collectors.formats.job_log.statements import STATED
 from collectors.formats.job_log.step_bars import StepBars
-from collectors.formats.job_log.step_lines import Step, may_report, read_block, read_step
+from collectors.formats.job_log.step_blocks import StepBlocks, may_begin
+from collectors.formats.job_log.step_lines import Step, may_report, read_step
 from collectors.formats.job_log.step_runs import StepRuns
 from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES, Place, StepSeries
 from collectors.formats.job_log.stragglers import Stragglers, names_stragglers
@@ -119,7 +120,7 @@ class JobLog:
         self.step: int | None = None  # that the newest line reports
         self.ranks = LocalRanks(input)
         self.losses = LossColumn()
-        self.step_blocks = rl_steps.Blocks()
+        self.step_blocks = StepBlocks()
         self.bars = StepBars()
         self.phases = rl_steps.Phases()
         self.stragglers = Stragglers()
@@ -132,12 +133,13 @@ class JobLog:
         trouble = bool(words) and _has(text, words)
         if "Timer " in text or "▶ " in text:
             self.phases.take(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
-        begins, reports = trouble or _has(text, log_marks.NO_NUMBER), may_report(text)
+        begins = trouble or _has(text, log_marks.NO_NUMBER)
+        reports = may_report(text) or bool(self.step_blocks) or may_begin(text)
         lost = bool(self.lost) and ("loss" in text or "Loss" in text)
         if not begins and not reports and not self.open and not lost:
             return
         line = self.streams.continued(peel(number, text, numbered=self.numbered, seen_at=self.input.dated_by))
-        step = (read_step(line, before) or read_block(line, self.step_blocks)) if reports else None
+        step = (read_step(line, before) or self.step_blocks.read(line)) if reports else None
         self.step = None if step is None or step.step < 0 else step.step
         if step is not None:
             if step.layout == "transformers":

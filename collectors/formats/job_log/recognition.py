@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
 
 from collectors.formats.job_log import components, log_marks, statements
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_bars import StepBars
+from collectors.formats.job_log.step_blocks import StepBlocks, may_begin
 from collectors.formats.job_log.step_columns import rows_of
-from collectors.formats.job_log.step_lines import may_report, read_step
+from collectors.formats.job_log.step_lines import Step, may_report, read_step
 from collectors.formats.job_log.tracebacks import HEADER
 from collectors.formats.wrapped_cells import CONTINUED, joined
 
@@ -38,14 +40,26 @@ def sniff(head: bytes, source: str) -> int:
         return 0
     if any(mark in text for mark in _STRONG) or _RANKED.search(text):
         return 40
-    reports = islice((line for line in text.splitlines() if may_report(line)), SNIFFED_LINES)
-    if sum(read_step(peel(0, line)) is not None for line in reports) > 1:
+    if len(list(islice(_steps(text), 2))) > 1:
         return 30
     if len(list(islice(StepBars().steps(peel(0, ""), text), 2))) > 1 or len(list(islice(rows_of(text), 2))) > 1:
         return 30
     if _states(b"\n".join(joined(head.split(b"\n"))).decode(errors="replace") if CONTINUED in head else text):
         return 25
     return 20 if text.strip() and _LOG_NAME.search(source) else 0
+
+
+def _steps(text: str) -> Iterator[Step]:
+    """Yield the steps that the first lines report which may report any."""
+    blocks, left = StepBlocks(), SNIFFED_LINES
+    for text_line in text.splitlines():
+        if (reports := may_report(text_line)) or blocks or may_begin(text_line):
+            left -= reports
+            line = peel(0, text_line)
+            if (found := read_step(line) or blocks.read(line)) is not None:
+                yield found
+            if left <= 0:
+                return
 
 
 def _states(text: str) -> bool:

@@ -1,7 +1,7 @@
 """Lines of a post-training framework's log that report a step or a phase: slime's, OpenRLHF's, AReaL's, ROLL's, NeMo-RL's.
 
-verl's, TRL's and ms-swift's are among ``step_lines``. AReaL and ROLL say only that a step ended, and NeMo-RL prints its number
-above and its duration below what it did. ``Timer update_weights start`` and ``Timer update_weights end (elapsed: 1.2s)`` nest;
+verl's, TRL's and ms-swift's are among ``step_lines``, NeMo-RL's steps among ``step_blocks``. AReaL and ROLL say only that a step
+ended. ``Timer update_weights start`` and ``Timer update_weights end (elapsed: 1.2s)`` nest;
 ``▶ Training policy...`` ends what was begun before it.
 """
 
@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from collectors.formats.job_log.job_lines import Line
 
-MAX_STREAMS = 4_096
-
 _DICT = re.compile(r"(?:(?<![\w-])step|Global step) (\d{1,18})(?: \[\w{1,20}\])?: (\{'.*\})\s*$")
 _ENDED = re.compile(r"\bTrain step (\d{1,18})/\d{1,18} done\.|\bpipeline step (\d{1,18}) finished$")
-_HEADER = re.compile(r"^=+ Step (\d{1,18})(?:/\d{1,18})? =+$")
-_TOTAL = re.compile(r"^\s*• Total step time: (\d[\d.]{0,12})s$")
 _NUMPY = re.compile(r"\bnp\.\w{1,20}\(([-\w.+]{1,40})\)")
 _NO_LITERAL = re.compile(r"(?<=: )(-?(?:nan|inf))(?=[,}])")
 _NAMES = {
@@ -57,23 +52,6 @@ def _numbers(text: str) -> dict[str, float]:
             except OverflowError:
                 continue
     return found
-
-
-class Blocks:
-    """The step that each stream is in, of logs that print number and duration on lines of their own."""
-
-    def __init__(self) -> None:
-        self._number: OrderedDict[str, str] = OrderedDict()
-
-    def report(self, stream: str, text: str) -> tuple[str, str, Mapping[str, float]] | None:
-        """Return the step whose duration a line gives; remember the number that another gives."""
-        if (header := _HEADER.match(text)) is not None:
-            self._number[stream] = header[1]
-            if len(self._number) > MAX_STREAMS:
-                self._number.popitem(last=False)
-        elif (total := _TOTAL.match(text)) is not None and (number := self._number.pop(stream, None)) is not None:
-            return "nemo_rl", number, {"seconds": float(total[1].rstrip("."))} if total[1].count(".") < 2 else {}
-        return None
 
 
 MAX_NESTED = 16

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.formats.job_log import rl_steps, vision_lines
+from collectors.formats.job_log import fairseq_lines, rl_steps, vision_lines
 from collectors.formats.job_log.job_lines import Line, instant
 from collectors.formats.job_log.log_marks import is_evaluation
 from collectors.formats.job_log.work_rates import rate_by_size, work_rates
@@ -55,7 +55,9 @@ APPLIED = 8  # in ``nan``: the norm is NaN, and the step was taken at a loss sca
 NULL = 16  # in ``nan``: the loss is null, as writers of JSON put NaN
 _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)")
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
-_OF_TORCHTITAN = re.compile(r"\b(?:memory|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):")  # others print the rest, too
+_OF_TORCHTITAN = re.compile(
+    r"\b(?:memory|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):"
+)  # others print the rest, too
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
 _MMENGINE = re.compile(
     r"\b(?:Epoch(?:\(train\))? +\[(?P<epoch>\d{1,9})\]\[ *(?P<of_epoch>\d{1,9})/(?P<length>\d{1,9})\]"
@@ -78,7 +80,7 @@ _PLAIN = re.compile(
 _PLAIN_FIELD = re.compile(
     r"(?:\b(val\w*|eval\w*|test)[/_ ])?\b(?:(?:train(?:ing)?|total)[/_ ])?"
     r"(loss|grad(?:ient)?[_ ]?norm|(?:(?:step|iter)[_ ])?time|dt)\b"
-    r"(?: \((ms|s)\))?[ :=]+" + _NUMBER + r" ?(ms|s)?\b",
+    r"(?: train\b)?(?: \((ms|s)\))?[ :=]+" + _NUMBER + r" ?(ms|s)?\b",
     re.IGNORECASE,
 )
 _NOT_TRAINING = re.compile(r"\b(?:val|valid|validation|eval|evaluation|evaluating|test)\b", re.IGNORECASE)
@@ -104,6 +106,7 @@ WORDS = (
     " it ",
     "atch ",
     "Train Epoch: ",
+    fairseq_lines.WORD,
     *vision_lines.WORDS,
 )
 
@@ -114,7 +117,7 @@ def may_report(text: str) -> bool:
         "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
         or "Epoch [" in text or "Epoch(t" in text or "ETA: " in text or "s - loss: " in text or "Train Epoch: " in text
         or "Epoch: [" in text or "Train: " in text
-        or ("loss" in text and ("it " in text or "atch " in text))
+        or ("loss" in text and ("it " in text or "atch " in text or fairseq_lines.WORD in text))
     )  # fmt: skip
 
 
@@ -136,14 +139,8 @@ def _examples(text: str) -> Step | None:
 
 
 def _post_training(text: str) -> Step | None:
-    found = rl_steps.report(text) or vision_lines.report(text)
+    found = rl_steps.report(text) or vision_lines.report(text) or fairseq_lines.report(text)
     return None if found is None else step_from(*found)
-
-
-def read_block(line: Line, blocks: rl_steps.Blocks) -> Step | None:
-    """Return the step that ends with this line, of a log that prints its number and its duration apart."""
-    found = blocks.report(line.stream, line.text)
-    return None if found is None else dated(step_from(*found), line)
 
 
 def dated(found: Step, line: Line) -> Step:
@@ -292,14 +289,14 @@ def _plain(text: str) -> Step | None:
     for field in _PLAIN_FIELD.finditer(text):
         other, name, unit, value, unit_after = field.groups(default="")
         word = name.lower()
-        if other or is_evaluation(text, field.start()):
+        if other or (not word.startswith(("iter", "step")) and is_evaluation(text, field.start())):
             continue
         if word == "loss":
             if first is None or (_of_part(text, first) and not _of_part(text, field)):
                 values["loss"], first = _number(value), field
         elif word.startswith("grad"):
             values.setdefault("gradient_norm", _number(value))
-        elif unit or unit_after:
+        elif unit or unit_after or "eta: " in text:  # detectron2 and others of its kind give seconds without a unit
             values.setdefault("seconds", _number(value) / (1000 if "ms" in (unit + unit_after).lower() else 1))
     number = NO_NUMBER if found["again"] else found["number"]
     return step_from("plain", number, _paced(text) | values) if "loss" in values else None
