@@ -131,6 +131,7 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
     It abstains where ranks stopped at different steps. None: no steps, a damaged file, or a line with words of a fault.
     """
+    from analyzers.diagnosis.slow.step_logs import slower_once
     from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES
     from collectors.records import Steps, Unread
     from service.cli.unused_lines import finished, first_unused
@@ -154,6 +155,8 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
         why += (
             f"; {earlier:,} log{'s' if earlier > 1 else ''} of an earlier run {'are' if earlier > 1 else 'is'} left out"
         )
+    if once := slower_once(steps):
+        why += f"; {once}"
     if (newest := max(record.count for record in steps)) >= MAX_STEPS_OF_SERIES:
         from analyzers.model.verdict import Missing
 

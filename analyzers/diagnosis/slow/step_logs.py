@@ -35,22 +35,26 @@ MISSING = (
 
 
 @dataclass(frozen=True)
-class _Change:
-    """Levels of a series. ``rows``, ``blocks``: of each; ``since``: the first slower one; ``costs``: how many times as long."""
+class _Levels:
+    """Of each level its blocks, their rows, and how much longer steps are than in the first: logarithms."""
 
-    rows: tuple[slice, ...]
     blocks: tuple[slice, ...]
+    rows: tuple[slice, ...]
+    level: Floats
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A series that became slower. ``since``: the first slower level; ``costs``: how many times as long steps take."""
+
+    of: _Levels
     since: int
     costs: float
 
 
 def slower_steps(records: Sequence[Steps]) -> Iterator[Finding]:
     """Yield that steps take longer since one of them; nothing where they do not, or where too few show it."""
-    enough = [one for one in series_of(records) if len(one.step) >= FEWEST_STEPS]
-    runs = [one.run for one in enough if one.run is not None]
-    newest = (one for one in enough if one.run is None or not one.run.is_earlier(runs))
-    longest = max(newest, key=lambda one: (len(one.step), one.source), default=None)
-    if longest is None:
+    if (longest := _longest(records)) is None:
         return
     found = _by_medians(longest) or _by_means(longest)
     if found is None:
@@ -61,22 +65,67 @@ def slower_steps(records: Sequence[Steps]) -> Iterator[Finding]:
     yield finding("slower", "slow", "unknown", evidence=(shown,), onset=shown.at, missing=(MISSING,), costs=costs)
 
 
+def slower_once(records: Sequence[Steps]) -> str:
+    """Say from which step to which steps took longer, where that came once and is over; empty: nothing of the kind is seen."""
+    series = _longest(records)
+    if series is None:
+        return ""
+    size = max(FEWEST_IN_BLOCK, -(-len(series.seconds) // MOST_BLOCKS))
+    logs = np.log(np.median(_blocks(series.seconds, size), axis=1))
+    levels = _levels(series, logs, size, _noise(logs))
+    level = levels.level.tolist()
+    raised = [
+        index for index in range(1, len(level) - 1) if min(level[index] - level[0], level[index] - level[-1]) >= LEAST
+    ]
+    if (
+        not raised
+        or raised != list(range(raised[0], raised[-1] + 1))
+        or max(np.abs(np.diff(_others(level, raised)))) >= LEAST
+    ):
+        return ""
+    rows = slice(levels.rows[raised[0]].start, levels.rows[raised[-1]].stop)
+    if float((series.seconds * series.stride)[rows].sum()) < LEAST_SECONDS:
+        return ""
+    before, took = (float(np.median(series.seconds[part])) for part in (slice(0, rows.start), rows))
+    first = _first_beyond(series.seconds, rows.start, size, before, took)
+    last = _first_beyond(series.seconds, rows.stop, size, took, before) - 1
+    longer = f"{100 * (took / before - 1):.0f} % longer than before ({before:.3g} s)"
+    span = f"from {_where(series, first)} to {_where(series, last)}"
+    return f"a step took {took:.3g} s {span}, {longer}; since then it takes as long as before"
+
+
+def _others(level: Sequence[float], raised: Sequence[int]) -> list[float]:
+    return [value for index, value in enumerate(level) if index not in raised]
+
+
+def _longest(records: Sequence[Steps]) -> Series | None:
+    """Return the longest series of the newest run, where it is long enough."""
+    enough = [one for one in series_of(records) if len(one.step) >= FEWEST_STEPS]
+    runs = [one.run for one in enough if one.run is not None]
+    newest = (one for one in enough if one.run is None or not one.run.is_earlier(runs))
+    return max(newest, key=lambda one: (len(one.step), one.source), default=None)
+
+
+def _noise(logs: Floats) -> float:
+    """Return the noise of a block by the differences between neighbours."""
+    return DEVIATION_BY_MEDIAN * float(np.median(np.abs(np.diff(logs)))) / 2**0.5
+
+
 def _by_medians(series: Series) -> tuple[str, int, float] | None:
     """Return what is said of longer steps, the place of the first, and how many times as long they are; None: they are not."""
     size = max(FEWEST_IN_BLOCK, -(-len(series.seconds) // MOST_BLOCKS))
     logs = np.log(np.median(_blocks(series.seconds, size), axis=1))
-    noise = DEVIATION_BY_MEDIAN * float(np.median(np.abs(np.diff(logs)))) / 2**0.5
-    found = _change(series, logs, size, noise)
+    found = _change(series, logs, size, _noise(logs))
     if found is None:
         return None
-    level = [float(np.exp(np.median(logs[part]))) for part in found.blocks]
+    level = [float(np.exp(np.median(logs[part]))) for part in found.of.blocks]
     before, since, newest = level[found.since - 1], level[found.since], level[-1]
-    first = _first_beyond(series.seconds, found.rows[found.since].start, size, before, since)
+    first = _first_beyond(series.seconds, found.of.rows[found.since].start, size, before, since)
     where = _where(series, first)
     if found.since == len(level) - 1:
         longer = f"{100 * (newest / before - 1):.0f} % longer than before ({before:.3g} s)"
         return f"a step takes {newest:.3g} s since {where}, {longer}", first, found.costs
-    last = _where(series, _first_beyond(series.seconds, found.rows[-1].start, size, level[-2], newest))
+    last = _where(series, _first_beyond(series.seconds, found.of.rows[-1].start, size, level[-2], newest))
     text = f"a step takes {since:.3g} s since {where}, {newest:.3g} s since {last}; {before:.3g} s before"
     return text, first, found.costs
 
@@ -90,11 +139,11 @@ def _by_means(series: Series) -> tuple[str, int, float] | None:
     if found is None:
         return None
     parts = found.since - 1, -1
-    before, newest = (float(np.median(blocks[found.blocks[part]].mean(axis=1))) for part in parts)
-    usual = [float(np.median(series.seconds[found.rows[part]])) for part in parts]
+    before, newest = (float(np.median(blocks[found.of.blocks[part]].mean(axis=1))) for part in parts)
+    usual = [float(np.median(series.seconds[found.of.rows[part]])) for part in parts]
     if abs(np.log(usual[1] / usual[0])) > LEAST / 2:
         return None
-    place = found.rows[found.since].start
+    place = found.of.rows[found.since].start
     begin = max(place - size, 0)
     near = series.seconds[begin : place + size]
     first = begin + int(turn(np.minimum(near, np.sort(near)[-LEAST_BLOCKS])[None])[0])
@@ -110,8 +159,8 @@ def _blocks(seconds: Floats, size: int) -> Floats:
     return seconds[: count * size].reshape(count, size)
 
 
-def _change(series: Series, logs: Floats, size: int, noise: float) -> _Change | None:
-    """Return the levels of blocks of so many rows, and since which the series is slower; None where it is not."""
+def _levels(series: Series, logs: Floats, size: int, noise: float) -> _Levels:
+    """Return the levels of blocks of so many rows; longer steps that do as much work a second are no longer ones."""
     starts = [*level_starts(logs, noise), len(logs)]
     blocks = tuple(slice(*pair) for pair in pairwise(starts))
     rows = tuple(slice(part.start * size, part.stop * size) for part in blocks)
@@ -120,11 +169,17 @@ def _change(series: Series, logs: Floats, size: int, noise: float) -> _Change | 
         0.0,
         *(_grown(series, *of, size=b - a) for of, (a, b) in zip(pairwise(rows), pairwise(median), strict=True)),
     ]
-    level = np.cumsum(grown)
-    since = slower_since(level.tolist())
-    if since is None or float((series.seconds * series.stride)[rows[since].start :].sum()) < LEAST_SECONDS:
+    return _Levels(blocks, rows, np.cumsum(grown))
+
+
+def _change(series: Series, logs: Floats, size: int, noise: float) -> _Change | None:
+    """Return the levels of blocks of so many rows, and since which the series is slower; None where it is not."""
+    found = _levels(series, logs, size, noise)
+    since = slower_since(found.level.tolist())
+    if since is None or float((series.seconds * series.stride)[found.rows[since].start :].sum()) < LEAST_SECONDS:
         return None
-    return _Change(rows, blocks, since, float(np.exp(level[-1] - level[since - 1])))
+    costs = float(np.exp(found.level[-1] - found.level[since - 1]))
+    return _Change(found, since, costs)
 
 
 def _grown(series: Series, before: slice, after: slice, *, size: float) -> float:

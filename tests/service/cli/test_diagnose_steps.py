@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,32 @@ def test_the_log_of_an_earlier_run_of_a_rank_is_left_out(tmp_path: Path, capsys:
     log("2_old", 120, 1_795_140_800)
     assert run(["diagnose", str(tmp_path)]) == 0
     assert "4 ranks, 80 steps each; 1 log of an earlier run is left out" in capsys.readouterr().out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        ([(401, 650, 1.4)], "a step took 1.4 s from step 401 to step 650, 40 % longer than before (1 s)"),
+        ([(201, 350, 1.4), (601, 750, 1.4), (1001, 1100, 1.4)], ""),
+        ([(401, 460, 1.4)], ""),
+        ([(1, 300, 1.4)], ""),
+    ],
+    ids=["once", "again and again", "for a minute", "from the begin"],
+)
+def test_a_slowdown_that_is_over_is_stated(
+    slow: list[tuple[int, int, float]], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no fault of now, and who looks into last night's run asks for it. What comes again is the job's own."""
+    noise = random.Random(4)
+    lengths = [
+        noise.gauss(1.0, 0.02) * math.prod(times for first, last, times in slow if first <= step <= last)
+        for step in range(1, 1_201)
+    ]
+    text = "".join(f"step {step} loss 2.5 step_time {length:.3f}s\n" for step, length in enumerate(lengths, 1))
+    (tmp_path / "train.log").write_text(text, encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path)]) == 0
+    first = " ".join(capsys.readouterr().out.split()).partition("Missing")[0]
+    assert first.startswith("No fault found: 1 log, 1,200 steps")
+    assert said in first
+    assert ("longer than before" in first) == bool(said)
