@@ -64,8 +64,7 @@ def end_slowdown(state: EngineState, incident: Incident, now: float) -> Iterator
 def _explained(state: EngineState, view: JobView, incident: Incident, because: str) -> str:
     """Return why an incident closes, with what its standstill was where no verdict says that."""
     moved_at = moved_again_at(view, incident, state.now)
-    said = incident.claims[-1].symptom if incident.claims else "unknown"
-    if moved_at is None or (incident.shows in {"fault", "pause"} and said not in {"unknown", "healthy"}):
+    if moved_at is None or (incident.published and incident.shows in {"fault", "pause"}):
         return because
     since = stopped_at(incident)
     resumed_at = next((row.at for row in view.rhythm.rows if row.at > since), moved_at)

@@ -15,6 +15,7 @@ from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
 from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
 
+_EXPLAINED: tuple[Why, ...] = ("fault", "pause", "place")
 STANDSTILLS = frozenset({"hang", "silence", "crash"})  # kinds of incidents in which the job stands still
 
 
@@ -22,12 +23,12 @@ def shown_by(verdict: Verdict, before: str = "") -> Why:
     """Return what a verdict says of the standstill: the job's own pause, a fault, or nothing.
 
     ``before``: what the last verdict on the same stop said. An evaluation may follow a checkpoint in one silence: that nothing
-    waits for too long does not take the pause back.
+    waits for too long does not take the pause back, but what followed it is not known.
     """
     if verdict.cause == "none" and any(root.fault_class.startswith("pause_") for root in verdict.roots):
         return "pause"
-    if verdict.symptom == "healthy" and before == "pause":
-        return "pause"
+    if verdict.symptom == "healthy" and before in {"pause", "place"}:
+        return "place"
     return "unknown" if verdict.abstained or verdict.cause in {"none", "unknown"} else "fault"
 
 
@@ -51,7 +52,7 @@ def note_standstill(state: EngineState, incident: Incident, until: float | None 
     # Where a process dies, its node is only where it died, unless a verdict names it.
     whose = shown if incident.kind != "crash" and len(shown) <= MOST_NODES else set[str]()
     nodes = incident.named or tuple(sorted(whose))
-    why: Why = "fault" if incident.shows == "fault" else "pause" if incident.shows == "pause" else "unknown"
+    why: Why = next((one for one in _EXPLAINED if one == incident.shows), "unknown")
     key = _key_of(incident)
     view.progress.standstills.put(Standstill(key=key, since=stopped_at(incident), until=until, why=why, nodes=nodes))
 

@@ -304,7 +304,7 @@ def _stop_again(
     changed = replace(
         incident, stops=(*incident.stops, symptom.at), last_step=state.jobs[incident.job or "", incident.attempt].newest_step,
         changes=0, abstains="", held_back="", doubted_at=None, next_look_at=now,
-        shows="" if incident.shows == "pause" else incident.shows,  # this stop may be something else
+        shows="" if incident.shows in {"pause", "place"} else incident.shows,  # this stop may be something else
     )  # fmt: skip
     yield from _merge(state, changed, replace(symptom, text=f"stopped again: {symptom.text}"), now)
 

@@ -24,7 +24,7 @@ from analyzers.diagnosis.hang.wording import (
 )
 from analyzers.model.finding import Cause, Evidence, Finding, Suspect
 from analyzers.model.topology import Topology
-from analyzers.model.window import Window
+from analyzers.model.window import Window, silent_nodes
 
 # How sure each kind of proof is, were it all there is. Uncalibrated: the order is what matters (docs/analyzers.md).
 STRENGTH = {
@@ -142,10 +142,19 @@ class Claims:
             return
         if shown:
             yield from self._shown(shown, beside=absent)
-        if absent and self.coverage.too_few_to_blame(absent):
+        if absent and self.coverage.too_few_to_blame(absent) and not self._on_one_silent_node(absent):
             yield self._open("no_dump", tuple(absent), absent)
         elif absent and not self._share_a_cause(shown):
             yield self._absent(absent, beside=bool(shown) or self.explained)
+
+    def _on_one_silent_node(self, ranks: Collection[int]) -> bool:
+        """Whether agents report all ranks but those of one node, which has fallen silent, and these are among them.
+
+        Then no dump was lost: each that could be asked has answered.
+        """
+        silent = silent_nodes(self.window.records) if self.window.live else {}
+        nodes = {self.topology.nodes.get(rank, "") for rank in self.coverage.absent}
+        return len(nodes) == 1 and nodes <= silent.keys() and self.coverage.absent.issuperset(ranks)
 
     def _open(self, fault_class: str, ranks: tuple[int, ...], wanted: Collection[int]) -> Finding:
         """What the dumps at hand cannot decide: no suspects, and whose dumps would decide."""

@@ -22,7 +22,7 @@ from math import prod
 from analyzers.diagnosis.slow import live_reports
 from analyzers.diagnosis.slow.claim import FEWEST_PEERS, finding
 from analyzers.diagnosis.slow.where import where_it_is
-from analyzers.diagnosis.stacks.stacks import VOTING_ROUNDS, fail_slow
+from analyzers.diagnosis.stacks.voting import VOTING_ROUNDS, fail_slow
 from analyzers.knowledge import Knowledge
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
 from analyzers.model.frames import FrameRules

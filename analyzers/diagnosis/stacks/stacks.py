@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from analyzers.diagnosis.stacks.continued import soon_after_continuation
 from analyzers.diagnosis.stacks.network import network_waits
@@ -25,15 +25,16 @@ from analyzers.model.window import Window
 from collectors.records import ProcessState, StackDump
 
 ALONE = 0.85
+ASSUMED = 0.6  # times: of one round, in which no stack shows a wait
 UNSEEN = 0.6  # a missing stack among ranks that hold the others up
 """Strength of the one rank outside communication while every other rank waits in it."""
-FROZEN_ALIKE, ALIKE, MET_ONCE = 0.8, 0.6, 0.4
-"""Strengths where all ranks stand alike: in two rounds, in files or the like, in their own code in one round."""
+FROZEN_ALIKE, ALIKE = 0.8, 0.6
+"""Strengths where all ranks stand alike: in two rounds, in files or the like."""
+MET_ONCE = "whether the ranks leave the place where one set of stacks found them, which a second one would show"
 _NO_WORK = frozenset({"stopped", "exception", "exiting"})
 UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
 """Duties that one rank may have alone in a healthy job: rank 0 writes the checkpoint, one rank compiles for all."""
 SHOWN_GROUPS, SHOWN_FRAMES = 8, 6
-VOTING_ROUNDS = 5
 
 _CAUSES: Mapping[str, Cause] = {"exception": "code", "data_loader": "data"}
 """What holds a rank of a reason; any other reason is its machine's, for its peers run the same code."""
@@ -59,7 +60,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     rules = window.once(FrameRules.of, knowledge)
     if not rules.rules:
         return
-    found = _with_hidden_waits(standings(window, topology, rules), rules.limit("dominant", 0.5))
+    known = standings(window, topology, rules)
+    found = _with_hidden_waits(known, rules.limit("dominant", 0.5))
     if len(found) < 2 or moved_on(found) or stepped_on(found, window):
         return
     waiting = [one for one in found.values() if one.waiting]
@@ -70,7 +72,8 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
         yield from _same_everywhere(found, topology)
     if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):
         if all(one.duty == "exception" for one in outside) or not soon_after_continuation(found.values(), window):
-            yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)))
+            assumed = not any(one.waiting for one in known.values())
+            yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)), assumed=assumed)
     elif waiting and not outside and len(waiting) == len(found):
         yield from _apart(found, topology, rules)
         yield from _unseen(found, topology)
@@ -138,9 +141,12 @@ def _finding(found: Mapping[int, Standing], cause: Cause, fault_class: str, susp
 
 
 def _outside(
-    outside: Sequence[Standing], found: Mapping[int, Standing], topology: Topology, most_suspects: int
+    outside: Sequence[Standing], found: Mapping[int, Standing], topology: Topology, most_suspects: int, *, assumed: bool
 ) -> Iterator[Finding]:
-    """Yield the ranks outside communication, with the reason; file-system waits on several machines are the storage's."""
+    """Yield the ranks outside communication, with the reason; file-system waits on several machines are the storage's.
+
+    ``assumed``: no stack shows a wait, the others stand at one line.
+    """
     reasons = {_reason(one) for one in outside}
     if len(outside) > 1 and all(map(_in_files, outside)) and _several_machines(outside):
         text = f"ranks {ranges(one.rank for one in outside)} wait for files"
@@ -149,7 +155,8 @@ def _outside(
         return
     clean = 1.0 - (len(outside) - 1) / len(found)
     seen = 1.0 if not topology.ranks or len(found) * 2 >= len(topology.ranks) else 0.8
-    suspects = tuple(_suspect(one, ALONE * clean * seen, len(found) - len(outside)) for one in outside[:most_suspects])
+    others, shown = len(found) - len(outside), outside[:most_suspects]
+    suspects = tuple(_suspect(one, ALONE * clean * seen, others, assumed=assumed) for one in shown)
     cause: Cause = _CAUSES.get(min(reasons), "machine") if len(reasons) == 1 else "machine"
     made = replace(_finding(found, cause, _fault_class_of(reasons), suspects), narrows=True)
     shared = topology.shared_groups(one.rank for one in outside) if len(outside) > 1 else ()
@@ -212,8 +219,10 @@ def _several_machines(ranks: Iterable[Standing]) -> bool:
     return None in nodes or len(set(nodes)) > 1
 
 
-def _suspect(one: Standing, strength: float, others: int) -> Suspect:
+def _suspect(one: Standing, strength: float, others: int, *, assumed: bool) -> Suspect:
     reason = _reason(one)
+    if assumed and not one.frozen:
+        strength *= ASSUMED
     if one.frozen:
         strength = min(0.95, strength + 0.07)
     elif reason in UNEVEN_BY_DESIGN:
@@ -221,8 +230,13 @@ def _suspect(one: Standing, strength: float, others: int) -> Suspect:
     words = _WORDS.get(reason, reason.replace("_", " "))
     if reason == "compute" and one.owns_gil:
         words += ", with Python's interpreter lock"
-    rest = "1 other waits" if others == 1 else f"{others} others wait"
-    why = f"rank {one.rank} is {words}, {one.where}, while {rest} in communication"
+    rest, verb = ("1 other", "s") if others == 1 else (f"{others} others", "")
+    rest += (
+        f" wait{verb} in communication"
+        if not assumed
+        else f" stand{verb} at one line, as ranks that wait for a device do"
+    )
+    why = f"rank {one.rank} is {words}, {one.where}, while {rest}"
     if one.helpers:
         helpers = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(Counter(one.helpers).items()))
         why += f"; its child processes: {helpers}"
@@ -263,11 +277,12 @@ def _same_everywhere(found: Mapping[int, Standing], topology: Topology) -> Itera
 
 
 def _same_code(found: Mapping[int, Standing], where: str) -> Finding:
-    """Blame the code where all ranks stand in one place of it; one round alone may have found them at work or on the device."""
+    """Blame the code where all ranks stand in one place of it, twice; one round alone may have found them at work."""
     first = found[min(found)]
-    sure = first.frozen or first.duty in {"gil", "exception"}
-    made = _everywhere(found, "code", "code", where, FROZEN_ALIKE if sure else MET_ONCE)
-    return made if sure else replace(made, symptom="unknown")
+    made = _everywhere(found, "code", "code", where, FROZEN_ALIKE)
+    if first.frozen or first.duty in {"gil", "exception"}:
+        return made
+    return replace(made, symptom="unknown", cause="unknown", suspects=(), missing=(f"{MET_ONCE}: {where}",))
 
 
 def _everywhere(
@@ -344,49 +359,3 @@ def shared_group(
     if best is None or best[0] * 2 > len(set(topology.nodes.values())):
         return None
     return best[2], tuple(rank for rank in topology.ranks if topology.nodes.get(rank) in best[3])
-
-
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """The parallel group that the rounds of fail-slow voting flagged most, and how often."""
-
-    group: ProcessGroup
-    flags: int
-    rounds: int
-
-
-def fail_slow(
-    rounds: Sequence[Mapping[int, Sequence[str]]], topology: Topology, needed: int = VOTING_ROUNDS
-) -> Vote | None:
-    """Vote over rounds of stacks (rank → normalised frames), taken every ten seconds: which group stands apart most.
-
-    Each round flags the group with the most outliers, the densest of equals; a tie at the end, or a group flagged in no
-    more than half of the rounds, is no answer.
-    """
-    if len(rounds) < needed:
-        return None
-    flags = Counter(group.key for one in rounds if (group := _flagged(one, topology)) is not None)
-    ranking = flags.most_common(2)
-    if not ranking or ranking[0][1] * 2 <= len(rounds) or (len(ranking) > 1 and ranking[0][1] == ranking[1][1]):
-        return None
-    group = next(group for group in topology.groups if group.key == ranking[0][0])
-    return Vote(group, ranking[0][1], len(rounds))
-
-
-def _flagged(stacks: Mapping[int, Sequence[str]], topology: Topology) -> ProcessGroup | None:
-    """Return the group with the most outliers of one round; None where no stack dominates or there is no outlier."""
-    counts = Counter(tuple(frames) for frames in stacks.values())
-    if not counts:
-        return None
-    usual, count = max(counts.items(), key=lambda item: (item[1], item[0]))
-    outliers = {rank for rank, frames in stacks.items() if tuple(frames) != usual}
-    if not outliers or count * 2 <= len(stacks):
-        return None
-    ranking = sorted(
-        (-len(outliers.intersection(group.members)), len(group.members), group.key, group)
-        for group in topology.groups
-        if 1 < len(group.members) < len(topology.ranks) and outliers.intersection(group.members)
-    )
-    if not ranking or (len(ranking) > 1 and ranking[0][:2] == ranking[1][:2]):
-        return None
-    return ranking[0][3]

@@ -293,7 +293,9 @@ class Progress:
         a reader that was away, are not late.
         """
         first = next((row.at for row in rows if reporter is None or row.at > reporter.at), None)
-        held = self.standstills.during(first, max(first, until)) - {"pause"} if first is not None else frozenset()
+        held = (
+            self.standstills.during(first, max(first, until)) - {"pause", "place"} if first is not None else frozenset()
+        )
         if first is not None and first > returned_at and not held:
             late = max(0.0, until - first) if until > 0.0 else rows[-1].at - first
             series.latenesses = [*series.latenesses[1 - MOST_LATENESSES :], late]

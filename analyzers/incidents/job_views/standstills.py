@@ -4,6 +4,7 @@
 - No agent read the reporter of the steps: no standstill, neither counted nor learned.
 - An incident that no verdict explained: learned only where it recurs at the places of a round period.
 - An incident whose verdict was a pause: learned as any pause of the job's own.
+- One that was a pause, and in which nothing waited too long later: learned at its place alone, for a fault may have followed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 MOST_STANDSTILLS = 128
 MOST_NODES = 8  # of one standstill: more are the whole job's, and no node's
 
-Why = Literal["fault", "process", "agent", "unknown", "pause"]
+Why = Literal["fault", "process", "agent", "unknown", "pause", "place"]
 NEVER = frozenset({"fault", "process", "agent"})
 SHOWN = frozenset({"fault", "process", "unknown"})  # it was an incident, and no pause of the job's own
 

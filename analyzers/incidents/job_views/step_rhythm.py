@@ -265,18 +265,20 @@ class StepRhythm:
 
     def _computed_pausing(self, figures: _Figures) -> _Pausing:
         newest, stride = self.rows[-1].step, figures.stride
-        own, doubted, shown = list[Pause](), list[Pause](), list[Pause]()
+        own, doubted, shown, placed = list[Pause](), list[Pause](), list[Pause](), set[Pause]()
         for pause in self._known_pauses(figures):
             why = self._standstills.during(pause.since, pause.at)
             if not why & NEVER:
                 (doubted if "unknown" in why else own).append(pause)
+            if "place" in why:
+                placed.add(pause)
             if why & SHOWN and self._standstills.during(pause.since, pause.since + pause.seconds / 2) & SHOWN:
                 shown.append(pause)
         habits = (*_habits(own, newest, stride), *_round_habits(doubted, newest, stride))
         by_chance = sorted(
             pause.seconds
             for pause in own
-            if not pause.early and not any(habit.meets(pause.step, stride) for habit in habits)
+            if not pause.early and pause not in placed and not any(habit.meets(pause.step, stride) for habit in habits)
         )
         # What opened an incident once opens one again: shorter stalls of the same fault must not hide it.
         least = min(

@@ -163,7 +163,7 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
     known, newer_at = row.document, newest.at if newest is not None and newest.at > row.at else None
     steps: dict[str, Any] = known["progress"]
     standstills = msgspec.convert(steps["standstills"], tuple[StandstillDocument, ...])
-    covering = [one for one in standstills if one.why != "pause"]
+    covering = [one for one in standstills if one.why not in {"pause", "place"}]
 
     def learned(end: float, seconds: float) -> bool:
         return not any(one.since < end and (one.until is None or one.until > end - seconds) for one in covering)

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from analyzers.diagnosis.stacks.stacks import analyze, fail_slow
+from analyzers.diagnosis.stacks.stacks import analyze
+from analyzers.diagnosis.stacks.voting import fail_slow
 from analyzers.knowledge import parse
 from analyzers.model.finding import Finding
 from analyzers.model.frames import FrameRules, is_user_code, normal
@@ -148,7 +149,13 @@ def test_a_rank_in_another_collective_is_only_mentioned() -> None:
 
 @pytest.mark.parametrize(
     ("stack", "cause"),
-    [("storage", "storage"), ("checkpoint", "storage"), ("compile", "code"), ("compute", "code"), ("loader", "data")],
+    [
+        ("storage", "storage"),
+        ("checkpoint", "storage"),
+        ("compile", "code"),
+        ("compute", "unknown"),
+        ("loader", "data"),
+    ],
 )
 def test_the_same_stack_on_every_rank_is_no_machine(stack: str, cause: str) -> None:
     """All ranks alike outside communication: storage, data or code, and no rank is named."""
@@ -165,13 +172,13 @@ def test_all_that_gave_stacks_are_not_all_ranks() -> None:
     assert part.suspects[0].why.startswith("all 7 ranks that gave stacks (of 8) stand in ")
 
 
-def test_all_in_one_line_of_code_is_weak_until_a_second_look() -> None:
-    """One look may have met healthy ranks at work; frozen stacks or a held lock make it the code."""
+def test_all_in_one_line_of_code_is_no_claim_until_a_second_look() -> None:
+    """One look may have met healthy ranks at work: it names nothing. Frozen stacks or a held lock make it the code."""
     (once,) = job(*["compute"] * 4)
     (twice,) = analyzed(
         *(dump(rank, "compute", at=at, source=f"{at}:{rank}") for rank in range(4) for at in (1.0, 9.0))
     )
-    assert (once.symptom, once.suspects[0].strength < 0.5, len(once.missing)) == ("unknown", True, 1)
+    assert (once.symptom, once.cause, once.suspects, len(once.missing)) == ("unknown", "unknown", (), 1)
     assert (twice.symptom, twice.suspects[0].strength > 0.5) == ("hang", True)
 
 
@@ -188,6 +195,9 @@ def test_most_ranks_at_one_line_of_their_own_count_as_waiting() -> None:
     """Without native frames a wait on the device looks like user code: the rank that stands elsewhere is picked."""
     (found,) = job("item", "item", "item", "item", "item", "gradient", "loader", "item")
     assert (suspects([found]), found.fault_class) == ([6], "stuck_data_loader")
+    (assumed,) = job("item", "item", "loader", "item")
+    assert assumed.suspects[0].strength < found.suspects[0].strength
+    assert "in communication" not in assumed.suspects[0].why
 
 
 def test_a_moving_job_gives_nothing_and_a_frozen_one_more() -> None:
