@@ -18,7 +18,6 @@ from analyzers.incidents.messages import (
     Open,
     Received,
 )
-from analyzers.incidents.recurrence import shown_by
 from analyzers.incidents.state import EngineState
 from analyzers.incidents.step import step
 from analyzers.model.verdict import Culprit, Root, Verdict
@@ -36,7 +35,6 @@ PAUSE = Verdict(
     abstained=False,
     roots=(Root(root="r1", cause="none", fault_class="pause_checkpoint"),),
 )
-HEALTHY = Verdict(symptom="healthy", cause="none", abstained=False)
 NOTHING = Verdict(symptom="hang", cause="unknown", abstained=True)
 
 
@@ -160,32 +158,6 @@ def test_pauses_that_a_verdict_explains_are_learned_at_their_place() -> None:
 
     assert len(engine.opened) == 1
     assert engine.state.jobs["run", 0].progress.rhythm.allowed_seconds(549) >= 60.0
-
-
-@pytest.mark.parametrize(
-    ("before", "shown"), [("pause", "place"), ("place", "place"), ("", "unknown"), ("fault", "unknown")]
-)
-def test_a_healthy_verdict_does_not_take_a_pause_back(before: str, shown: str) -> None:
-    """A healthy verdict explains nothing by itself, and an abstention is none."""
-    assert shown_by(HEALTHY, before) == shown
-    assert shown_by(NOTHING, before) == "unknown"
-
-
-def test_a_fault_that_follows_a_pause_teaches_no_silence_elsewhere() -> None:
-    """A first verdict on each stop says pause, a later one healthy: stops at other places are reported as soon as before."""
-    stops = apart(237.0, [90.0] * 4 + [110.0, 120.0], between=190.0)
-    judged = set[str]()
-
-    class Mixed(Engine):
-        def _note(self, one: EngineInstruction, at: float) -> None:
-            if isinstance(one, Judge):
-                self.verdict = HEALTHY if one.incident in judged else PAUSE
-                judged.add(one.incident)
-            super()._note(one, at)
-
-    reported = Mixed().run(WatchedJob(law=stopped(stops)), 0.0, stops[-1][0] + 300.0).reported(stops)
-
-    assert all(after is not None and after <= 40.0 for after in reported), reported
 
 
 def test_unexplained_pauses_at_the_places_of_a_round_period_are_learned() -> None:
