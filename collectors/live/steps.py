@@ -26,6 +26,7 @@ from collectors.live.sources.first_looks import FirstLook
 from collectors.live.sources.host import Host
 from collectors.live.sources.job_files import inner_pid, launcher
 from collectors.live.sources.log_records import of_phase, of_reports
+from collectors.live.sources.opened_logs import OpenedLogs
 from collectors.live.sources.piped_output import PipedOutput
 from collectors.live.sources.ranks import TrainingProcess
 from collectors.live.sources.tailing import Chunk, Tails, astray, key_of, left_out, not_sent, zone_seconds
@@ -97,7 +98,7 @@ class JobLogs:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.pipes = PipedOutput(host)
-        self.earlier = EarlierLines(host)
+        self.earlier, self.logs = EarlierLines(host), OpenedLogs(host.roots.proc, host.clock)
         self.tails = Tails(FILE_BYTES, RUN_BYTES, BEHIND_BYTES, bars=True)
         self.bars = Bars()
         self.processes: dict[int, TrainingProcess] = {}  # by pid, the ended ones too
@@ -163,7 +164,8 @@ class JobLogs:
         passing = {pid for process, above in started for pid in (process.pid, above) if pid}
         for process, above in started:
             for pid, heads in ((process.pid, writers), (above, launchers)):
-                for key, name, path in self._outputs(pid, passing):
+                own = self.logs.of(process.pid) if heads is writers else ()
+                for key, name, path in (*self._outputs(pid, passing), *own):
                     found.setdefault(key, (name, path))
                     heads.setdefault(key, []).append(process)
         self.pipes.settle()

@@ -30,6 +30,7 @@ UNSEEN = 0.6  # a missing stack among ranks that hold the others up
 """Strength of the one rank outside communication while every other rank waits in it."""
 FROZEN_ALIKE, ALIKE = 0.8, 0.6
 """Strengths where all ranks stand alike: in two rounds, in files or the like."""
+UNSEEN_OTHERS = "what the ranks do that gave no stack: these may wait for them"
 MET_ONCE = "whether the ranks leave the place where one set of stacks found them, which a second one would show"
 _NO_WORK = frozenset({"stopped", "exception", "exiting"})
 UNEVEN_BY_DESIGN = frozenset({"checkpoint", "storage", "compile", "importing"})
@@ -273,16 +274,20 @@ def _same_everywhere(found: Mapping[int, Standing], topology: Topology) -> Itera
             _finding(found, "unknown", "init", ()), evidence=(Evidence(text=text, source=first.source, at=first.at),)
         )
     elif duties <= {"compute", "gil", "exception", "sleeping"} and (alike or duties == {"exception"}):
-        yield _same_code(found, where)
+        yield _same_code(found, where, whole=whole)
 
 
-def _same_code(found: Mapping[int, Standing], where: str) -> Finding:
-    """Blame the code where all ranks stand in one place of it, twice; one round alone may have found them at work."""
+def _same_code(found: Mapping[int, Standing], where: str, *, whole: bool) -> Finding:
+    """Blame the code where all ranks stand in one place of it, twice: once may have found them at work.
+
+    A part of the ranks may wait there for those that gave no stack.
+    """
     first = found[min(found)]
     made = _everywhere(found, "code", "code", where, FROZEN_ALIKE)
-    if first.frozen or first.duty in {"gil", "exception"}:
+    if first.duty in {"gil", "exception"} or (whole and first.frozen):
         return made
-    return replace(made, symptom="unknown", cause="unknown", suspects=(), missing=(f"{MET_ONCE}: {where}",))
+    open_ = MET_ONCE if whole else UNSEEN_OTHERS
+    return replace(made, symptom="unknown", cause="unknown", suspects=(), missing=(f"{open_}: {where}",))
 
 
 def _everywhere(
