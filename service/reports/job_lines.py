@@ -55,10 +55,10 @@ def _pauses(habit: Mapping[str, Any]) -> str:
 
 
 def _goes_on(progress: Mapping[str, Any]) -> str:
-    """Say what shows that a job works though its steps are silent for longer than they may be: it opens no incident then."""
+    """Say what goes on though its steps are silent for longer than they may be: ranks that work, or that wait in a loop."""
     seen = [one["witness"] for one in progress.get("witnesses", ()) if one["state"] == "alive"]
     alive = [WITNESSES[witness] for witness in seen if witness in WITNESSES]
-    return f" It goes on by its {list_some(alive)}: no standstill." if alive else ""
+    return f" These are as usual: its {list_some(alive)}." if alive else ""
 
 
 def _of_unconfirmed(nodes: Sequence[str]) -> list[str]:
