@@ -157,7 +157,8 @@ def headlines(verdict: Verdict) -> tuple[Headline, ...]:
             return (Headline(f"{verdict.action.why[:1].upper()}{verdict.action.why[1:]}", "", "", ""),)
         return (Headline("No culprit:", "the evidence accuses no rank and no node", "", ""),)
     roots = dict.fromkeys(culprit.root for culprit in verdict.culprits)
-    return tuple(_headline(verdict, [c for c in verdict.culprits if c.root == root]) for root in roots)
+    every = (_headline(verdict, [one for one in verdict.culprits if one.root == root]) for root in roots)
+    return tuple(dict.fromkeys(every))  # two operations of one group are two roots
 
 
 def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
