@@ -21,6 +21,7 @@ MISSING = "each rank's loss and gradient norm before the reduction: the first to
 LOSS, NORM, ZERO, APPLIED, NULL = 1, 2, 4, 8, 16
 OF_LOSS = LOSS | ZERO
 LASTS = OF_LOSS | APPLIED
+NO_LOSS = -1.0  # in every step: TorchTitan prints it on the ranks of a pipeline's stages that have no loss
 ROW = np.dtype([
     ("step", "<i8"), ("numbered", "?"), ("at", "<f8"), ("loss", "<f8"), ("gradient_norm", "<f8"), ("odd", "<i1"),
     ("rank", "<i8"), ("record", "<i8"),
@@ -57,6 +58,9 @@ def read_rows(record: Steps, number: int) -> Rows:
     rows["numbered"] = ~unnumbered
     rows["step"][unnumbered] = np.flatnonzero(unnumbered) + 1
     reports = (rows["odd"] > 0) | np.isfinite(rows["loss"]) | np.isfinite(rows["gradient_norm"])
+    losses = rows["loss"][~np.isnan(rows["loss"])]
+    if (losses == NO_LOSS).all():
+        rows["loss"] = np.nan
     skipped = values["skipped"] != 0
     if skipped[-SKIPPED:].all():
         skipped = skipped & ~_to_the_end(skipped & ((rows["odd"] & LASTS) > 0))

@@ -54,6 +54,16 @@ def test_two_of_eight_that_break_first_are_a_set() -> None:
     assert (named(judged), judged.culprits[0].kind, judged.action.kind) == ([2, 6], "group", "probe")
 
 
+def test_a_stage_without_a_loss_is_no_rank_that_is_sound() -> None:
+    """TorchTitan prints -1 on stages that have no loss: the last stage's alone becomes NaN, wherever that began."""
+    of_stages = [norms([-1.0] * 60, [1.1] * 40 + [nan] * 20, rank) for rank in range(3)]
+    (lost,) = found(*of_stages, norms([2.0] * 40 + [nan] * 20, [1.1] * 40 + [nan] * 20, 3))
+    assert (lost.fault_class, lost.suspects, numbers_in(lost.evidence[0].text)) == ("not_a_number", (), [41])
+    others = [norms([-1.0] * 60, [1.1] * 60, rank) for rank in range(3)]
+    (spiked,) = found(*others, norms([2.0] * 55 + [15.0] * 5, [1.1] * 60, 3))
+    assert (spiked.fault_class, spiked.suspects, "alone" in spiked.evidence[0].text) == ("spike", (), False)
+
+
 def test_all_that_break_at_once_are_the_code_or_the_data() -> None:
     """No machine is tested for it, and nothing is rolled back without a sign of a change."""
     judged = verdict(job({}), None)
