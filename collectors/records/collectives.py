@@ -50,7 +50,8 @@ STEP_COLUMNS: dict[str, str] = {
     "tflops": "<f8",
     "skipped": "<i1",  # 1: the optimizer skipped it (fp16 overflow)
     # What was reported as NaN, which NaN above does not show: 1 the loss, 2 the gradient norm, 3 both;
-    # 8: the step was taken with that norm; 16: the loss stands as null, JSON's form of NaN.
+    # 8: with that norm no loss scale can be lowered; 16: the loss stands as null, JSON's form of NaN;
+    # 32: the loss is that of some of several steps, and that of the others was NaN.
     "nan": "<i1",
 }
 """Columns of ``Steps.columns`` and their little-endian types; all have ``count`` values."""

@@ -22,10 +22,12 @@ from analyzers.diagnosis.numeric.step_rows import (
     MOST_SUSPECTS,
     NULL,
     OF_LOSS,
+    SOME,
     ZERO,
     Rows,
     evidence_of,
     finding,
+    place,
     read_rows,
     tail_of,
 )
@@ -196,7 +198,9 @@ def _not_a_number(
     where = f"at step {onset}" if first["numbered"] else f"in report {onset} of the log"
     none = "null (JSON's form of NaN)" if first["odd"] & NULL else "NaN"
     text = f"the {what} becomes {'infinite' if np.isinf(value) else none} {where}"
-    if what != "loss" and (odd["odd"] & ZERO).any():
+    if first["odd"] & SOME:
+        text = f"the loss of some steps is NaN in each report since {place(first)}"
+    elif what != "loss" and (odd["odd"] & ZERO).any():
         text += ", beside a loss of exactly 0"
     if broken and sound:
         alone = " alone" if len(broken) == 1 else ""

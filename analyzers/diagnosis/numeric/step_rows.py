@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 from analyzers.model.finding import Evidence, Finding
 from collectors.records import STEP_COLUMNS, Steps
 
-SKIPPED = 4  # so many newest steps skipped, all with a NaN loss: a smaller loss scale does not repair a loss
+SKIPPED = (
+    4  # so many newest steps odd, be they skipped or only some of a row: a smaller loss scale does not repair them
+)
 MOST_SUSPECTS = 8  # more ranks are no suspects
 MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to check"
 
 # The first two as in the column ``nan``. ZERO: a norm that is NaN beside a loss of exactly 0; transformers leaves a loss that
 # is NaN out of the mean that it prints, which is 0 where there was no other.
-# APPLIED, also a bit of that column: the step was taken with such a norm, and no loss scale could be lowered for it.
-# NULL, another: the loss is given as null, as JSON without NaN has it.
-LOSS, NORM, ZERO, APPLIED, NULL = 1, 2, 4, 8, 16
+# APPLIED, also a bit of that column: the step has such a norm, and no loss scale can be lowered for it.
+# NULL, another: the loss is given as null, as JSON without NaN has it. SOME: the loss is a number, without some steps' NaN.
+LOSS, NORM, ZERO, APPLIED, NULL, SOME = 1, 2, 4, 8, 16, 32
 OF_LOSS = LOSS | ZERO
 LASTS = OF_LOSS | APPLIED
 NO_LOSS = -1.0  # in every step: TorchTitan prints it on the ranks of a pipeline's stages that have no loss
@@ -33,7 +35,7 @@ Rows = NDArray[np.void]
 def read_rows(record: Steps, number: int) -> Rows:
     """Return the steps that report a loss or a norm, in the log's order, but those that the optimizer skipped.
 
-    Skipped steps count where all of the newest were skipped with a loss that is not a number.
+    Skipped steps count where all of the newest are odd as no smaller loss scale repairs it; so do rows of which some steps are.
     Steps without a number are numbered as they come. A number that comes again later means a restart from a checkpoint:
     what was reported between is history. A record with damaged columns has no rows.
     """
@@ -47,7 +49,7 @@ def read_rows(record: Steps, number: int) -> Rows:
     for name in ("step", "at", "loss", "gradient_norm"):
         rows[name] = values[name]
     rows["odd"] = (
-        (values["nan"] & (LOSS | NORM | APPLIED | NULL))
+        (values["nan"] & (LOSS | NORM | APPLIED | NULL | SOME))
         | np.isinf(rows["loss"]) * LOSS
         | np.isinf(rows["gradient_norm"]) * NORM
         | ((values["nan"] & NORM) > 0) * (rows["loss"] == 0.0) * ZERO
@@ -62,8 +64,11 @@ def read_rows(record: Steps, number: int) -> Rows:
     if (losses == NO_LOSS).all():
         rows["loss"] = np.nan
     skipped = values["skipped"] != 0
-    if skipped[-SKIPPED:].all():
-        skipped = skipped & ~_to_the_end(skipped & ((rows["odd"] & LASTS) > 0))
+    lasts = _to_the_end((rows["odd"] & (LASTS | SOME)) > 0)
+    some = (rows["odd"] & SOME) > 0
+    rows["odd"][some & lasts] |= LOSS
+    rows["odd"][some & ~lasts] &= ~SOME
+    skipped &= ~lasts
     rows = rows[reports & ~skipped]
     newest_after = np.minimum.accumulate(rows["step"][::-1])[::-1]
     kept: Rows = rows[rows["step"] - 1 <= newest_after]

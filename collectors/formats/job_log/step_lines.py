@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.formats.job_log import fairseq_lines, rl_steps, vision_lines
+from collectors.formats.job_log import fairseq_lines, megatron_lines, rl_steps, vision_lines
 from collectors.formats.job_log.job_lines import Line, instant
 from collectors.formats.job_log.log_marks import is_evaluation
 from collectors.formats.job_log.work_rates import rate_by_size, work_rates
@@ -26,7 +26,7 @@ MAX_INSTANT = 1e11  # UTC seconds; a later one is in milliseconds, or none
 
 @dataclass(slots=True)
 class Step:
-    """What one line reports of one step; NaN: nothing. ``nan``: 1 the loss is NaN, 2 the norm, 3 both, 8 APPLIED, 16 NULL."""
+    """What one line reports of one step; NaN: nothing. ``nan``: 1 the loss is NaN, 2 the norm, 3 both; or more (STEP_COLUMNS)."""
 
     layout: str
     step: int  # NO_NUMBER where the line gives none
@@ -49,9 +49,7 @@ class Step:
 
 
 _NUMBER = r"(?:np\.\w+\()?([-+]?(?:[\d.][\d,.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\)?"
-_MEGATRON = re.compile(r"\biteration\s+(\d{1,18})\s*/\s*\d+ \|")
 _WRAPPED = re.compile(r"\s{0,16}[a-z][\w ()/.-]{1,48}: {1,4}\S{1,24}\s{0,4}(?:\||$)")
-APPLIED = 8  # in ``nan``: the norm is NaN, and the step was taken at a loss scale of 1, which no overflow lowers
 NULL = 16  # in ``nan``: the loss is null, as writers of JSON put NaN
 _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)")
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
@@ -160,7 +158,7 @@ def _number(text: str) -> float:
 
 
 def step_from(layout: str, number: str | int, values: Mapping[str, float], *, skipped: bool = False) -> Step:
-    """Build a step; ``nan`` marks a loss or norm that the line gives as NaN; one that it does not give is NaN too."""
+    """Build a step; ``nan`` marks a loss or norm that the line gives as NaN, and the bits of ``odd``; not given is NaN too."""
     nan = sum(bit for name, bit in (("loss", 1), ("gradient_norm", 2)) if math.isnan(values.get(name, 0.0)))
     return Step(
         layout,
@@ -171,57 +169,24 @@ def step_from(layout: str, number: str | int, values: Mapping[str, float], *, sk
         tokens_per_second=values.get("tokens_per_second", NOT_REPORTED),
         samples_per_second=values.get("samples_per_second", NOT_REPORTED),
         tflops=values.get("tflops", NOT_REPORTED),
-        skipped=int(skipped),
-        nan=nan,
+        skipped=int(skipped or values.get("skipped", 0.0) > 0),
+        nan=nan | int(values.get("odd", 0)),
     )
 
 
-_MEGATRON_NAMES = {
-    "lm loss": "loss", "grad norm": "gradient_norm", "grad_norm": "gradient_norm", "train_step_timing in s": "seconds",
-    "elapsed time per iteration (ms)": "milliseconds", "number of skipped iterations": "skipped",
-    "number of nan iterations": "nan", "loss scale": "scale",
-}  # fmt: skip
-"""Megatron-LM's names of what it prints, and NeMo's."""
-
-
 def _megatron(text: str) -> Step | None:
-    found = _MEGATRON.search(text) if "iteration" in text else None
-    if found is None:
-        return None
-    values: dict[str, float] = {}
-    for part in text[found.end() :].split("|"):
-        name, _, given = part.strip().rpartition(" ")
-        name = name.rstrip(" :").lower()
-        target = _MEGATRON_NAMES.get(name) or _megatron_name(name)
-        if target is None or _WHOLE_NUMBER.match(given) is None or (target == "loss" != name[3:] and "loss" in values):
-            continue
-        values[target] = _number(given)
-    if "milliseconds" in values:
-        values["seconds"] = values["milliseconds"] / 1000
-    if values.get("nan", 0.0) > 0:
-        values.setdefault("loss", math.nan)  # Megatron-LM prints no loss where no iteration had one
-    step = step_from("megatron", found[1], values, skipped=values.get("skipped", 0.0) > 0)
-    if step.nan & 2 and values.get("scale") == 1.0 and values.get("skipped") == 0.0:
-        step.nan |= APPLIED
-    return step
+    found = megatron_lines.report(text)
+    return None if found is None else step_from(*found)
 
 
 def is_wrapped(text: str) -> bool:
     """Whether Megatron-LM's line may go on below, if it ends in a bar: a terminal or a person broke it there."""
-    return "number of skipped" not in text and _MEGATRON.search(text) is not None
+    return "number of skipped" not in text and megatron_lines.LINE.search(text) is not None
 
 
 def goes_on(text: str) -> bool:
     """Whether a line is a further part of such a line."""
     return _WRAPPED.match(text) is not None
-
-
-def _megatron_name(name: str) -> str | None:
-    if name.endswith("loss"):
-        return "loss"
-    if "flop/s" in name or "flop/sec" in name:
-        return "tflops"
-    return "tokens_per_second" if "token" in name and "sec" in name else None
 
 
 _TITAN_NAMES = {"loss": "loss", "grad_norm": "gradient_norm", "tps": "tokens_per_second", "tflops": "tflops",
