@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from collectors.formats.job_log.work_rates import rate_by_size
+
 LINE = re.compile(r"\biteration\s+(\d{1,18})\s*/\s*\d+ \|")
 APPLIED = 8  # in ``nan``: the norm is NaN at a loss scale of 1, which no overflow lowers
 SOME = 32  # in ``nan``: a loss is printed, of the iterations that had one, and that of others was NaN
@@ -12,7 +14,8 @@ _NUMBER = re.compile(r"([-+]?(?:[\d.][\d,.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infini
 _NAMES = {
     "lm loss": "loss", "grad norm": "gradient_norm", "grad_norm": "gradient_norm", "train_step_timing in s": "seconds",
     "elapsed time per iteration (ms)": "milliseconds", "number of skipped iterations": "skipped",
-    "number of nan iterations": "nan", "loss scale": "scale",
+    "number of nan iterations": "nan", "loss scale": "scale", "tflops": "tflops", "global batch size": "batch",
+    "global_batch_size": "batch", "curriculum seqlen": "length",
 }  # fmt: skip
 
 
@@ -35,7 +38,7 @@ def report(text: str) -> tuple[str, str, dict[str, float]] | None:
     if "milliseconds" in values:
         values["seconds"] = values["milliseconds"] / 1000
     values["odd"] = _odd(values)
-    return "megatron", found[1], values
+    return "megatron", found[1], values | _rate(values)
 
 
 def _odd(values: dict[str, float]) -> int:
@@ -45,6 +48,14 @@ def _odd(values: dict[str, float]) -> int:
     if math.isnan(values.get("gradient_norm", 0.0)) and values.get("scale") == 1.0 and "skipped" in values:
         odd |= APPLIED
     return odd
+
+
+def _rate(values: dict[str, float]) -> dict[str, float]:
+    """Return the work a second by the sizes of a step; a rate that is printed knows more, but TFLOPs not of longer sequences."""
+    if "tokens_per_second" in values or ("tflops" in values and "length" not in values):
+        return {}
+    sizes = {"global_batch_size": values.get("batch"), "seqlen": values.get("length")}
+    return rate_by_size(sizes, values.get("seconds", 0.0))
 
 
 def _name(name: str) -> str | None:

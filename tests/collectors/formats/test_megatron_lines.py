@@ -1,4 +1,4 @@
-"""Megatron-LM's and NeMo's lines: what is odd about one."""
+"""Megatron-LM's and NeMo's lines: the work of a step by its sizes, and what is odd about one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,33 @@ from collectors.formats.job_log.megatron_lines import APPLIED, SOME, report
 from tests.collectors.formats.test_log_steps import megatron, read
 from tests.support.live_hangs import verdict
 from tests.support.sentences import numbers_in
+
+LINE = " iteration 10/ 500 | elapsed time per iteration (ms): 2000.0 | global batch size: {} | lm loss: 2.5E+00 | {}"
+NEMO = (
+    "Training epoch 0, iteration 1/99 | global_batch_size: 512 | reduced_train_loss: 9.9 | train_step_timing in s: 2.0"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "rates"),
+    [
+        (LINE.format(256, ""), {"samples_per_second": 128.0}),
+        (
+            LINE.format(256, "curriculum seqlen: 1024 | TFLOPs: 150.1 |"),
+            {"tokens_per_second": 131072.0, "tflops": 150.1},
+        ),
+        (LINE.format(256, "throughput per GPU (TFLOP/s/GPU): 420.1 |"), {"tflops": 420.1}),
+        (LINE.format(256, "tokens/sec: 9 |"), {"tokens_per_second": 9.0}),
+        (LINE.format("none", ""), {}),
+        (NEMO, {"samples_per_second": 256.0}),
+    ],
+)
+def test_the_work_a_second_by_the_sizes_of_a_step(line: str, rates: dict[str, float]) -> None:
+    """A larger batch and longer sequences are more work; a rate that is printed knows more than the batch."""
+    found = report(line)
+    assert found is not None
+    names = ("tokens_per_second", "samples_per_second", "tflops")
+    assert {name: found[2][name] for name in names if name in found[2]} == rates
 
 
 def lost(step: int, nan: int, skipped: int, loss: str = "2.5E+00") -> str:
