@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 1 << 16
 _OF_MACHINES = frozenset({"hosts", "kernel_log"})
-NO_PACE = "no line that was read gives the number of a step and how long it took, or when it ended"
 MOST_SHOWN = 3  # faults that are to be looked at later
 
 
@@ -131,7 +129,7 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
     It abstains where ranks stopped at different steps. None: no steps, a damaged file, or a line with words of a fault.
     """
-    from analyzers.diagnosis.slow.step_logs import slower_once
+    from analyzers.diagnosis.slow.step_logs import slower_once, unjudged
     from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES
     from collectors.records import Steps, Unread
     from service.cli.unused_lines import finished, first_unused
@@ -162,10 +160,11 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
         before = Missing(what=f"whether steps became longer before the newest {newest:,} of a log, which are read")
         verdict = msgspec.structs.replace(verdict, missing=(before, *verdict.missing))
-    if not any(map(_has_pace, steps)):
+    if reason := unjudged(steps):
         from analyzers.model.verdict import Missing
 
-        unread = Missing(what=f"whether steps became longer: {NO_PACE}")
+        why += "; whether steps became longer is not judged"
+        unread = Missing(what=f"whether steps became longer: {reason}")
         verdict = msgspec.structs.replace(verdict, missing=(unread, *verdict.missing))
     return _without(verdict, why)
 
@@ -180,20 +179,6 @@ def _of_newest_run(steps: Sequence[Steps]) -> list[Steps]:
         for one in steps
     ]
     return [one for one, run in zip(steps, runs, strict=True) if not run.is_earlier(runs)]
-
-
-def _has_pace(record: Steps) -> bool:
-    """Whether a series has steps with a number, and with a duration or an instant."""
-    from service.cli.record_columns import values
-
-    columns = (
-        values(record.columns.get(name, b""), kind)
-        for name, kind in (("step", "<i8"), ("seconds", "<f8"), ("at", "<f8"))
-    )
-    rows = [
-        row for row in zip_longest(*columns, fillvalue=math.nan) if row[0] >= 0 and any(map(math.isfinite, row[1:]))
-    ]
-    return len(rows) > 1
 
 
 def _apart(steps: Sequence[Steps]) -> Missing | None:

@@ -53,6 +53,7 @@ class Series:
 
     ``again``: how often the numbers began anew before a row. ``stride``: the steps that a row is of.
     ``by_clock``: whether stamps show that the seconds are of one step; else they may be of all that a row is of.
+    ``by_rate``: no duration is known, and the seconds are those of as much work: they have no unit.
     """
 
     source: str
@@ -64,6 +65,7 @@ class Series:
     stride: Floats
     by_clock: bool
     run: Run | None = None  # without rows: none
+    by_rate: bool = False
 
 
 def series_of(records: Sequence[Steps]) -> Iterator[Series]:
@@ -80,7 +82,7 @@ def series_of(records: Sequence[Steps]) -> Iterator[Series]:
         yield _series(own)
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(invalid="ignore", over="ignore", divide="ignore")
 def _series(records: list[Steps]) -> Series:
     columns = {name: np.concatenate([_column(record, name) for record in records]) for name in STEP_COLUMNS}
     new = _new_rows(np.stack(list(columns.values()), axis=1), [record.count for record in records])
@@ -105,15 +107,18 @@ def _series(records: list[Steps]) -> Series:
     clocked[places[1:]] = elapsed / np.diff(total[places])
     seconds = np.where(np.isfinite(seconds), seconds, clocked)
     since_begun = np.arange(len(step)) - np.maximum.accumulate(np.where(begins, np.arange(len(step)), 0))
-    known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
     rate = np.where(np.isfinite(tokens), tokens, np.where(np.isfinite(samples), samples, tflops))
+    by_rate = not np.isfinite(seconds).any() and bool(np.isfinite(rate).any())
+    if by_rate:
+        seconds, rate = np.where(rate > 0, 1 / rate, np.nan), np.full(len(step), np.nan)
+    known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
     if not is_of_steps(rate, columns["seconds"][new][first]):
         rate = np.full(len(step), np.nan)
     since_row = np.diff(total[known], prepend=total[known][:1] - usual)
     most = 3 * np.median(since_row) if len(since_row) else usual
     return Series(
         records[0].source, step[known], again[known], at[known], seconds[known], rate[known], np.minimum(since_row, most),
-        by_clock, Run.of(records[0], at.tolist(), step.tolist()) if len(step) else None,
+        by_clock, Run.of(records[0], at.tolist(), step.tolist()) if len(step) else None, by_rate,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from analyzers.diagnosis.slow.claim import WORTH, finding
 from analyzers.diagnosis.slow.grouping import Floats
 from analyzers.diagnosis.slow.levels import turn
-from analyzers.diagnosis.slow.logged_steps import Series, series_of
+from analyzers.diagnosis.slow.logged_steps import WARM_UP_STEPS, Series, series_of
 from analyzers.diagnosis.slow.pace_levels import LEAST, LEAST_BLOCKS, level_starts, slower_since
 from analyzers.model.finding import Evidence, Finding
 from analyzers.model.medians import DEVIATION_BY_MEDIAN
@@ -27,6 +27,7 @@ FEWEST_STEPS = 40
 MOST_BLOCKS, FEWEST_IN_BLOCK = 100, 5
 MOST_OF_MEANS, FEWEST_OF_MEAN = 24, 25  # larger blocks, of which each has several of the steps that became longer
 LEAST_SECONDS = 120.0  # that it lasts
+NO_PACE = "no line that was read gives the number of a step and how long it took, or when it ended"
 MISSING = (
     "who is not decided: where ranks train in step, all their steps become longer alike. What changed at that step (the code, "
     "the lengths of sequences, the storage, the network) would show it, and so would a trace of torch.profiler of each rank "
@@ -84,14 +85,28 @@ def slower_once(records: Sequence[Steps]) -> str:
     ):
         return ""
     rows = slice(levels.rows[raised[0]].start, levels.rows[raised[-1]].stop)
-    if float((series.seconds * series.stride)[rows].sum()) < LEAST_SECONDS:
+    if _is_short(series, rows):
         return ""
     before, took = (float(np.median(series.seconds[part])) for part in (slice(0, rows.start), rows))
     first = _first_beyond(series.seconds, rows.start, size, before, took)
     last = _first_beyond(series.seconds, rows.stop, size, took, before) - 1
-    longer = f"{100 * (took / before - 1):.0f} % longer than before ({before:.3g} s)"
     span = f"from {_where(series, first)} to {_where(series, last)}"
+    if series.by_rate:
+        return f"the rate of work was {100 * (1 - before / took):.0f} % lower {span}; since then it is as before"
+    longer = f"{100 * (took / before - 1):.0f} % longer than before ({before:.3g} s)"
     return f"a step took {took:.3g} s {span}, {longer}; since then it takes as long as before"
+
+
+def unjudged(records: Sequence[Steps]) -> str:
+    """Say why it is not judged whether steps became longer; empty: it is."""
+    known = max((len(one.step) for one in series_of(records)), default=0)
+    if known >= FEWEST_STEPS:
+        return ""
+    if records and all(one.role for one in records):
+        return "steps of roles wait for one another, and are not compared with those before"
+    if not known:
+        return NO_PACE
+    return f"{known:,} rows of steps have a duration after the first {WARM_UP_STEPS}, and {FEWEST_STEPS} are needed"
 
 
 def _others(level: Sequence[float], raised: Sequence[int]) -> list[float]:
@@ -122,6 +137,8 @@ def _by_medians(series: Series) -> tuple[str, int, float] | None:
     before, since, newest = level[found.since - 1], level[found.since], level[-1]
     first = _first_beyond(series.seconds, found.of.rows[found.since].start, size, before, since)
     where = _where(series, first)
+    if series.by_rate:
+        return _of_rate(before, newest, where, "in the median"), first, found.costs
     if found.since == len(level) - 1:
         longer = f"{100 * (newest / before - 1):.0f} % longer than before ({before:.3g} s)"
         return f"a step takes {newest:.3g} s since {where}, {longer}", first, found.costs
@@ -147,11 +164,24 @@ def _by_means(series: Series) -> tuple[str, int, float] | None:
     begin = max(place - size, 0)
     near = series.seconds[begin : place + size]
     first = begin + int(turn(np.minimum(near, np.sort(near)[-LEAST_BLOCKS])[None])[0])
+    if series.by_rate:
+        return _of_rate(before, newest, _where(series, first), "on average"), first, newest / before
     text = (
         f"on average a step takes {newest:.3g} s since {_where(series, first)}, {100 * (newest / before - 1):.0f} % longer than "
         f"before ({before:.3g} s), while the median is as before: some steps became longer"
     )
     return text, first, newest / before
+
+
+def _of_rate(before: float, newest: float, where: str, how: str) -> str:
+    """Return what is said where a rate of work is known and no duration."""
+    lower, longer = (f"{100 * part:.0f} %" for part in (1 - before / newest, newest / before - 1))
+    return f"the rate of work is {lower} lower since {where}: {how} as much work takes {longer} longer than before"
+
+
+def _is_short(series: Series, rows: slice) -> bool:
+    """Whether rows took too little time to count; where no duration is known, their number decides alone."""
+    return not series.by_rate and float((series.seconds * series.stride)[rows].sum()) < LEAST_SECONDS
 
 
 def _blocks(seconds: Floats, size: int) -> Floats:
@@ -176,7 +206,7 @@ def _change(series: Series, logs: Floats, size: int, noise: float) -> _Change | 
     """Return the levels of blocks of so many rows, and since which the series is slower; None where it is not."""
     found = _levels(series, logs, size, noise)
     since = slower_since(found.level.tolist())
-    if since is None or float((series.seconds * series.stride)[found.rows[since].start :].sum()) < LEAST_SECONDS:
+    if since is None or _is_short(series, slice(found.rows[since].start, None)):
         return None
     costs = float(np.exp(found.level[-1] - found.level[since - 1]))
     return _Change(found, since, costs)

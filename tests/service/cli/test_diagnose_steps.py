@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from analyzers.diagnosis.slow.step_logs import NO_PACE
 from service.cli import run
-from service.cli.sound_jobs import NO_PACE
 from service.cli.stepless_logs import STEP_LINE
 
 
@@ -124,7 +124,35 @@ def test_a_log_without_times_says_that_its_pace_was_not_judged(
     """A number and no time, or a time and no number."""
     (tmp_path / "train.log").write_text("".join(f"step {step} loss 2.31\n" for step in range(60)), encoding="utf-8")
     assert run(["diagnose", str(tmp_path / "train.log")]) == 0
-    assert f"whether steps became longer: {NO_PACE}" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"whether steps became longer: {NO_PACE}" in shown
+    assert shown.startswith("No fault found: 1 log, 60 steps; whether steps became longer is not judged")
+
+
+def test_too_few_rows_are_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line every hundred steps: the later ones took longer, and the rows do not suffice to show it."""
+    rows = (f"step {step} loss 2.31 time {1 if step < 2_400 else 1.5}s\n" for step in range(0, 3_900, 100))
+    (tmp_path / "train.log").write_text("".join(rows), encoding="utf-8")
+    assert run(["diagnose", str(tmp_path / "train.log")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "39 steps; whether steps became longer is not judged" in shown
+    assert "34 rows of steps have a duration after the first 5, and 40 are needed" in shown
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_where_no_time_is_known_a_rate_of_work_is_judged(
+    lower: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has no size in seconds."""
+    noise = random.Random(5)
+    rates = [noise.gauss(450_000, 6_000) / (1.4 if lower and step > 300 else 1) for step in range(1, 601)]
+    rows = (f"step {step} loss 2.31 {rate:.0f} tok/s\n" for step, rate in enumerate(rates, 1))
+    (tmp_path / "train.log").write_text("".join(rows), encoding="utf-8")
+    assert run(["diagnose", str(tmp_path / "train.log")]) == (3 if lower else 0)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "not judged" not in shown
+    wanted = "rate of work is 28 % lower since step 301: in the median as much work takes 40 % longer than before"
+    assert (wanted in shown) == lower
 
 
 def test_the_log_of_an_earlier_run_of_a_rank_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
