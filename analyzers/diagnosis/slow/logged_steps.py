@@ -16,6 +16,8 @@ from collectors.records import COUNTED, STEP_COLUMNS, Steps
 WARM_UP_STEPS = 5  # compiling, filling caches; of each count
 SWAPPED = 5  # strides: rows that are written out of their order fall back by fewer, a count that begins anew by more
 MOST_PARTS = 20  # of a log, whose printed seconds are compared with the clock
+UNITS = (60.0, 1.0, 0.1, 0.01, 0.001)  # of stamps and of printed seconds
+COARSE = 0.025  # part of a step: medians of single durations show no change of a tenth in coarser units
 _BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 
 
@@ -54,6 +56,8 @@ class Series:
     ``again``: how often the numbers began anew before a row. ``stride``: the steps that a row is of.
     ``by_clock``: whether stamps show that the seconds are of one step; else they may be of all that a row is of.
     ``by_rate``: no duration is known, and the seconds are those of as much work: they have no unit.
+    ``coarse``: the resolution of the seconds, where it is no small part of a step; else 0. ``elapsed``: they are differences of
+    stamps, so that an error of one is made good by the next, and is small over many rows; printed ones are all rounded alike.
     """
 
     source: str
@@ -66,6 +70,8 @@ class Series:
     by_clock: bool
     run: Run | None = None  # without rows: none
     by_rate: bool = False
+    coarse: float = 0.0
+    elapsed: bool = False
 
 
 def series_of(records: Sequence[Steps]) -> Iterator[Series]:
@@ -105,6 +111,10 @@ def _series(records: list[Steps]) -> Series:
     seconds = seconds / stride if of_row else seconds
     clocked = np.full(len(step), np.nan)
     clocked[places[1:]] = elapsed / np.diff(total[places])
+    coarse, elapsed = _resolution(columns["seconds"][new][first], stride if of_row else 1.0, seconds), False
+    if len(places) > 1 and (coarse or not np.isfinite(seconds).any()):
+        coarse, elapsed = _resolution(at[places], stride, clocked), True
+        seconds = clocked
     seconds = np.where(np.isfinite(seconds), seconds, clocked)
     since_begun = np.arange(len(step)) - np.maximum.accumulate(np.where(begins, np.arange(len(step)), 0))
     rate = np.where(np.isfinite(tokens), tokens, np.where(np.isfinite(samples), samples, tflops))
@@ -119,7 +129,18 @@ def _series(records: list[Steps]) -> Series:
     return Series(
         records[0].source, step[known], again[known], at[known], seconds[known], rate[known], np.minimum(since_row, most),
         by_clock, Run.of(records[0], at.tolist(), step.tolist()) if len(step) else None, by_rate,
+        coarse, elapsed,
     )  # fmt: skip
+
+
+def _resolution(values: Floats, stride: Floats | float, seconds: Floats) -> float:
+    """Return the unit that values are whole multiples of, a step's share of it, where it is COARSE to a step; else 0."""
+    values, usual = values[np.isfinite(values)], np.nanmedian(seconds) if np.isfinite(seconds).any() else 0.0
+    for unit in UNITS:
+        if len(values) and np.all(np.abs(values / unit - np.round(values / unit)) < 0.01):
+            own = unit / float(np.median(stride))
+            return own if own > COARSE * usual else 0.0
+    return 0.0
 
 
 def _new_rows(rows: Floats, counts: list[int]) -> Ints:

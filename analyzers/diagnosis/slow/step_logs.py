@@ -71,8 +71,9 @@ def slower_once(records: Sequence[Steps]) -> str:
     series = _longest(records)
     if series is None:
         return ""
-    size = max(FEWEST_IN_BLOCK, -(-len(series.seconds) // MOST_BLOCKS))
-    logs = np.log(np.median(_blocks(series.seconds, size), axis=1))
+    size, logs = _usual_of_blocks(series)
+    if len(logs) < 2 * LEAST_BLOCKS:
+        return ""
     levels = _levels(series, logs, size, _noise(logs))
     level = levels.level.tolist()
     raised = [
@@ -87,21 +88,24 @@ def slower_once(records: Sequence[Steps]) -> str:
     rows = slice(levels.rows[raised[0]].start, levels.rows[raised[-1]].stop)
     if _is_short(series, rows):
         return ""
-    before, took = (float(np.median(series.seconds[part])) for part in (slice(0, rows.start), rows))
-    first = _first_beyond(series.seconds, rows.start, size, before, took)
-    last = _first_beyond(series.seconds, rows.stop, size, took, before) - 1
+    before, took = (_usual(series, part) for part in (slice(0, rows.start), rows))
+    first = _first_beyond(series, rows.start, size, before, took)
+    last = _first_beyond(series, rows.stop, size, took, before) - 1
     span = f"from {_where(series, first)} to {_where(series, last)}"
     if series.by_rate:
         return f"the rate of work was {100 * (1 - before / took):.0f} % lower {span}; since then it is as before"
-    longer = f"{100 * (took / before - 1):.0f} % longer than before ({before:.3g} s)"
+    longer = _longer(series, before, took)
     return f"a step took {took:.3g} s {span}, {longer}; since then it takes as long as before"
 
 
 def unjudged(records: Sequence[Steps]) -> str:
     """Say why it is not judged whether steps became longer; empty: it is."""
-    known = max((len(one.step) for one in series_of(records)), default=0)
+    series = list(series_of(records))
+    known = max((len(one.step) for one in series), default=0)
     if known >= FEWEST_STEPS:
-        return ""
+        long = [one for one in series if len(one.step) >= FEWEST_STEPS]
+        enough = any(len(_usual_of_blocks(one)[1]) >= 2 * LEAST_BLOCKS for one in long)
+        return "" if enough else "stamps and printed durations are too coarse for so few steps"
     if records and all(one.role for one in records):
         return "steps of roles wait for one another, and are not compared with those before"
     if not known:
@@ -128,21 +132,23 @@ def _noise(logs: Floats) -> float:
 
 def _by_medians(series: Series) -> tuple[str, int, float] | None:
     """Return what is said of longer steps, the place of the first, and how many times as long they are; None: they are not."""
-    size = max(FEWEST_IN_BLOCK, -(-len(series.seconds) // MOST_BLOCKS))
-    logs = np.log(np.median(_blocks(series.seconds, size), axis=1))
-    found = _change(series, logs, size, _noise(logs))
+    size, logs = _usual_of_blocks(series)
+    found = _change(series, logs, size, _noise(logs)) if len(logs) >= 2 * LEAST_BLOCKS else None
     if found is None:
         return None
-    level = [float(np.exp(np.median(logs[part]))) for part in found.of.blocks]
+    level = [
+        _usual(series, rows) if series.coarse else float(np.exp(np.median(logs[part])))
+        for part, rows in zip(found.of.blocks, found.of.rows, strict=True)
+    ]
     before, since, newest = level[found.since - 1], level[found.since], level[-1]
-    first = _first_beyond(series.seconds, found.of.rows[found.since].start, size, before, since)
+    first = _first_beyond(series, found.of.rows[found.since].start, size, before, since)
     where = _where(series, first)
     if series.by_rate:
         return _of_rate(before, newest, where, "in the median"), first, found.costs
     if found.since == len(level) - 1:
-        longer = f"{100 * (newest / before - 1):.0f} % longer than before ({before:.3g} s)"
+        longer = _longer(series, before, newest)
         return f"a step takes {newest:.3g} s since {where}, {longer}", first, found.costs
-    last = _where(series, _first_beyond(series.seconds, found.of.rows[-1].start, size, level[-2], newest))
+    last = _where(series, _first_beyond(series, found.of.rows[-1].start, size, level[-2], newest))
     text = f"a step takes {since:.3g} s since {where}, {newest:.3g} s since {last}; {before:.3g} s before"
     return text, first, found.costs
 
@@ -153,11 +159,11 @@ def _by_means(series: Series) -> tuple[str, int, float] | None:
     blocks = _blocks(series.seconds, size)
     logs = np.log((blocks.sum(axis=1) - blocks.max(axis=1)) / (size - 1))
     found = _change(series, logs, size, float(np.std(np.diff(logs))) / 2**0.5 if len(logs) > 1 else 0.0)
-    if found is None:
+    if found is None or (series.coarse and not series.elapsed):
         return None
     parts = found.since - 1, -1
     before, newest = (float(np.median(blocks[found.of.blocks[part]].mean(axis=1))) for part in parts)
-    usual = [float(np.median(series.seconds[found.of.rows[part]])) for part in parts]
+    usual = [_usual(series, found.of.rows[part]) for part in parts]
     if abs(np.log(usual[1] / usual[0])) > LEAST / 2:
         return None
     place = found.of.rows[found.since].start
@@ -184,6 +190,36 @@ def _is_short(series: Series, rows: slice) -> bool:
     return not series.by_rate and float((series.seconds * series.stride)[rows].sum()) < LEAST_SECONDS
 
 
+def _longer(series: Series, before: float, took: float) -> str:
+    """Return by how much steps took longer, as far as the resolution of printed seconds shows it."""
+    half = 0.0 if series.elapsed else series.coarse / 2
+    longer = f"{'at least ' if half else ''}{100 * ((took - half) / (before + half) - 1):.0f} %"
+    return f"{longer} longer than before ({before:.3g} s)"
+
+
+def _usual_of_blocks(series: Series) -> tuple[int, Floats]:
+    """Return how many rows a block has, and of each the logarithm of what a step usually takes."""
+    size = max(FEWEST_IN_BLOCK, -(-len(series.seconds) // MOST_BLOCKS))
+    if not series.coarse:
+        return size, np.log(np.median(_blocks(series.seconds, size), axis=1))
+    rows = (
+        2 * series.coarse / (LEAST * float(np.median(series.seconds * series.stride)))
+    )  # which a unit is half of LEAST over
+    size = max(size, int(np.ceil(rows)))
+    places = range(0, len(series.seconds) - size + 1, size)
+    return size, np.log([_usual(series, slice(place, place + size)) for place in places])
+
+
+def _usual(series: Series, rows: slice) -> float:
+    """Return what a step of these rows usually takes: the median, and where seconds are coarse the mean but for pauses."""
+    seconds, stride = series.seconds[rows], series.stride[rows]
+    median = float(np.median(seconds))
+    if not series.coarse:
+        return median
+    own = seconds <= 2 * (median + series.coarse)
+    return float((seconds * stride)[own].sum() / stride[own].sum())
+
+
 def _blocks(seconds: Floats, size: int) -> Floats:
     count = len(seconds) // size
     return seconds[: count * size].reshape(count, size)
@@ -193,13 +229,23 @@ def _levels(series: Series, logs: Floats, size: int, noise: float) -> _Levels:
     """Return the levels of blocks of so many rows; longer steps that do as much work a second are no longer ones."""
     starts = [*level_starts(logs, noise), len(logs)]
     blocks = tuple(slice(*pair) for pair in pairwise(starts))
+    half = 0.0 if series.elapsed else series.coarse / 2
     rows = tuple(slice(part.start * size, part.stop * size) for part in blocks)
     median = [float(np.median(logs[part])) for part in blocks]
     grown = [
         0.0,
-        *(_grown(series, *of, size=b - a) for of, (a, b) in zip(pairwise(rows), pairwise(median), strict=True)),
+        *(
+            _grown(series, *of, size=_shown(a, b, half))
+            for of, (a, b) in zip(pairwise(rows), pairwise(median), strict=True)
+        ),
     ]
     return _Levels(blocks, rows, np.cumsum(grown))
+
+
+def _shown(before: float, after: float, half: float) -> float:
+    """Return the least difference of two logarithms whose values may be off by half a unit each."""
+    size = after - before
+    return float(np.sign(size)) * max(abs(size) - half * float(np.exp(-before) + np.exp(-after)), 0.0)
 
 
 def _change(series: Series, logs: Floats, size: int, noise: float) -> _Change | None:
@@ -230,8 +276,12 @@ def _where(series: Series, place: int) -> str:
     return f"step {int(series.step[place]):,}" + (f" after its numbers began anew {times}" if again else "")
 
 
-def _first_beyond(seconds: Floats, place: int, size: int, before: float, after: float) -> int:
+def _first_beyond(series: Series, place: int, size: int, before: float, after: float) -> int:
     """Return where a level begins, about a place: the end of the last run of two rows that are as before."""
+    seconds = series.seconds
+    if series.coarse:  # single rows show nothing
+        begin = max(place - size, 0)
+        return begin + int(turn((seconds[begin : place + size] * (1 if after > before else -1))[None])[0])
     bound = (before * after) ** 0.5
     still = seconds < bound if after > before else seconds > bound
     for index in range(min(place + size, len(seconds) - 1), max(place - size, 0), -1):

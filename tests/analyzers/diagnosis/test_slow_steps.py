@@ -299,3 +299,24 @@ def test_a_sound_job_with_much_noise_is_not_slow(name: str) -> None:
 def test_few_steps_show_no_change(tmp_path: Path) -> None:
     """Thirty steps are no past."""
     assert judged(tmp_path, lambda step, _: 5.0 if step < 15 else 10.0, count=30).symptom != "slow"
+
+
+@pytest.mark.parametrize(
+    ("began", "times", "wanted"), [(1.45, 1.069, ""), (2.45, 1.035, ""), (1.0, 1.4, "39"), (2.0, 1.2, "20")]
+)
+def test_stamps_of_whole_seconds_show_what_many_rows_take(began: float, times: float, wanted: str) -> None:
+    """Of single rows the median is 1 s or 2 s, whatever a step takes."""
+    seconds = drawn(1200, lambda row: began * (times if row >= 600 else 1.0), 0.02)
+    text = said(reported(range(1200), [np.nan] * 1200, at=np.floor(1.79e9 + np.cumsum(seconds))))
+    assert f"{wanted} % longer than before" in text if wanted else not text
+    assert "the median is as before" not in text
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_printed_tenth_of_a_second_shows_no_change_of_less(stamped: bool) -> None:
+    """A step of 147 ms becomes one of 154; one of 500 ms that takes 800 is slower."""
+    for (before, after), wanted in {(0.147, 0.1535): "", (0.5, 0.8): "60" if stamped else "at least 36"}.items():
+        seconds = drawn(1600, lambda row, own=(before, after): own[row >= 800], 0.01)  # type: ignore[misc]
+        at = {"at": np.floor(1.79e9 + np.cumsum(seconds))} if stamped else {}
+        text = said(reported(range(1600), np.round(seconds, 1).tolist(), stamped=stamped, **at))
+        assert f", {wanted} % longer than before" in text if wanted else not text
