@@ -111,9 +111,9 @@ def _series(records: list[Steps]) -> Series:
     seconds = seconds / stride if of_row else seconds
     clocked = np.full(len(step), np.nan)
     clocked[places[1:]] = elapsed / np.diff(total[places])
-    coarse, elapsed = _resolution(columns["seconds"][new][first], stride if of_row else 1.0, seconds), False
+    coarse, by_stamps = _resolution(columns["seconds"][new][first], stride if of_row else 1.0, seconds), False
     if len(places) > 1 and (coarse or not np.isfinite(seconds).any()):
-        coarse, elapsed = _resolution(at[places], stride, clocked), True
+        coarse, by_stamps = _resolution(at[places], stride, clocked), True
         seconds = clocked
     seconds = np.where(np.isfinite(seconds), seconds, clocked)
     since_begun = np.arange(len(step)) - np.maximum.accumulate(np.where(begins, np.arange(len(step)), 0))
@@ -129,7 +129,7 @@ def _series(records: list[Steps]) -> Series:
     return Series(
         records[0].source, step[known], again[known], at[known], seconds[known], rate[known], np.minimum(since_row, most),
         by_clock, Run.of(records[0], at.tolist(), step.tolist()) if len(step) else None, by_rate,
-        coarse, elapsed,
+        coarse, by_stamps,
     )  # fmt: skip
 
 

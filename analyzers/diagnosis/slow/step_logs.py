@@ -158,7 +158,8 @@ def _by_means(series: Series) -> tuple[str, int, float] | None:
     size = max(FEWEST_OF_MEAN, -(-len(series.seconds) // MOST_OF_MEANS))
     blocks = _blocks(series.seconds, size)
     logs = np.log((blocks.sum(axis=1) - blocks.max(axis=1)) / (size - 1))
-    found = _change(series, logs, size, float(np.std(np.diff(logs))) / 2**0.5 if len(logs) > 1 else 0.0)
+    noise = float(np.std(np.diff(logs))) / 2**0.5 if len(logs) > 1 else 0.0
+    found = _change(series, logs, size, noise, means=True)
     if found is None or (series.coarse and not series.elapsed):
         return None
     parts = found.since - 1, -1
@@ -225,7 +226,7 @@ def _blocks(seconds: Floats, size: int) -> Floats:
     return seconds[: count * size].reshape(count, size)
 
 
-def _levels(series: Series, logs: Floats, size: int, noise: float) -> _Levels:
+def _levels(series: Series, logs: Floats, size: int, noise: float, *, means: bool = False) -> _Levels:
     """Return the levels of blocks of so many rows; longer steps that do as much work a second are no longer ones."""
     starts = [*level_starts(logs, noise), len(logs)]
     blocks = tuple(slice(*pair) for pair in pairwise(starts))
@@ -235,7 +236,7 @@ def _levels(series: Series, logs: Floats, size: int, noise: float) -> _Levels:
     grown = [
         0.0,
         *(
-            _grown(series, *of, size=_shown(a, b, half))
+            _grown(series, *of, size=_shown(a, b, half), means=means)
             for of, (a, b) in zip(pairwise(rows), pairwise(median), strict=True)
         ),
     ]
@@ -248,9 +249,9 @@ def _shown(before: float, after: float, half: float) -> float:
     return float(np.sign(size)) * max(abs(size) - half * float(np.exp(-before) + np.exp(-after)), 0.0)
 
 
-def _change(series: Series, logs: Floats, size: int, noise: float) -> _Change | None:
+def _change(series: Series, logs: Floats, size: int, noise: float, *, means: bool = False) -> _Change | None:
     """Return the levels of blocks of so many rows, and since which the series is slower; None where it is not."""
-    found = _levels(series, logs, size, noise)
+    found = _levels(series, logs, size, noise, means=means)
     since = slower_since(found.level.tolist())
     if since is None or _is_short(series, slice(found.rows[since].start, None)):
         return None
@@ -258,11 +259,14 @@ def _change(series: Series, logs: Floats, size: int, noise: float) -> _Change | 
     return _Change(found, since, costs)
 
 
-def _grown(series: Series, before: slice, after: slice, *, size: float) -> float:
+def _grown(series: Series, before: slice, after: slice, *, size: float, means: bool) -> float:
     """Return by how much steps became longer; 0 where longer ones do as much a second, or are more steps of one row."""
     rates = [part[np.isfinite(part) & (part > 0)] for part in (series.rate[before], series.rate[after])]
     if min(map(len, rates)) >= FEWEST_IN_BLOCK:
-        faster = float(np.log(np.median(rates[1]) / np.median(rates[0]))) * np.sign(size)
+        usual = [
+            float(1 / np.mean(1 / part) if means else np.median(part)) for part in rates
+        ]  # means: of as much work a row
+        faster = float(np.log(usual[1] / usual[0])) * np.sign(size)
         if faster > -np.log(1 + (WORTH - 1) / 2):
             return 0.0
     rows = 0.0 if series.by_clock else float(np.log(np.median(series.stride[after]) / np.median(series.stride[before])))

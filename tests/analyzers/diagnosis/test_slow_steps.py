@@ -320,3 +320,13 @@ def test_a_printed_tenth_of_a_second_shows_no_change_of_less(stamped: bool) -> N
         at = {"at": np.floor(1.79e9 + np.cumsum(seconds))} if stamped else {}
         text = said(reported(range(1600), np.round(seconds, 1).tolist(), stamped=stamped, **at))
         assert f", {wanted} % longer than before" in text if wanted else not text
+
+
+def test_a_rate_of_work_hides_no_steps_that_became_longer() -> None:
+    """It is as before in the median, as the seconds are; where the long steps did more, it is no slowdown."""
+    seconds = drawn(1200, lambda row: 5.0 if row >= 600 and row % 8 == 0 else 1.0)
+    rate = [8000.0 / took for took in seconds]
+    text = said(reported(range(1200), seconds, tokens_per_second=rate))
+    assert "while the median is as before: some steps became longer" in text
+    more = [8000.0 * (5 if took > 3 else 1) / took for took in seconds]
+    assert not said(reported(range(1200), seconds, tokens_per_second=more))
