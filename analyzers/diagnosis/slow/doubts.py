@@ -12,6 +12,8 @@ from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.transfers import is_transfer
 
+TOKENS_OF_EXPERTS = "how many tokens the experts of each rank get, or clocks, power and temperature of its machine"
+EXCHANGES = ("all-to-all", "all_to_all", "alltoall", "all2all", "a2a", "dispatch", "deepep", "deep_ep")
 PART = 0.25  # an operation that shows less than this part of a worker's excess does not share it
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
 UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
@@ -41,8 +43,8 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
     if _lengths_differ(seen, number):
         text = "microbatches differ in length, and no other stage of its replica shows whether it got the longer ones"
         return text, "how much work each microbatch had: a column `tokens`"
-    if _has_experts(seen) and not np.isfinite(seen.compute.work[seen.compute.worker == number]).any():
-        return "the ranks exchange tokens, and its experts may get more of them", "how many tokens each rank gets"
+    if _has_experts(seen):  # a column of tokens may count them before the exchange, where all ranks have as many
+        return "the ranks exchange tokens, and its experts may get more of them", TOKENS_OF_EXPERTS
     if _unsteady(seen, number):
         text = "only in steps in which all workers differ more than usual, as after a restart"
         return text, "more steps in which the others are steady"
@@ -156,7 +158,8 @@ def _is_more_than_work(seen: SlowSituation, number: int) -> bool:
 
 def _has_experts(seen: SlowSituation) -> bool:
     """Whether ranks exchange parts of their work, as those of a mixture of experts do."""
-    return any("all-to-all" in seen.table.operations[code] for code in np.unique(seen.table.operation).tolist())
+    names = [seen.table.operations[code].lower() for code in np.unique(seen.table.operation).tolist()]
+    return any(word in name for name in names for word in EXCHANGES)
 
 
 def alike(seen: SlowSituation) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -162,3 +164,14 @@ def test_a_worker_that_is_slow_on_and_off_is_not_past() -> None:
     slow = lambda stage, replica, step: 1.4 if (stage, replica) == (0, 2) and step % 12 < 9 else 1.0  # noqa: E731
     verdict = simulated(OpJob(stages=4, replicas=4, steps=24, worker=slow)).verdict()
     assert len(verdict.culprits) == 1
+
+
+@pytest.mark.parametrize("tokens", [np.nan, 8192.0], ids=["no tokens", "tokens"])
+@pytest.mark.parametrize("name", ["all-to-all", "all_to_all", "AllToAll", "ep-a2a", "all2all", "moe-dispatch"])
+def test_where_ranks_exchange_tokens_the_experts_of_one_may_get_more(name: str, tokens: float) -> None:
+    """However the exchange is spelled, and also where tokens are counted before it, as many on each rank."""
+    table = simulated(OpJob(stages=1, replicas=8, worker=lambda _, replica, __: 1.4 if replica == 5 else 1.0))
+    strings = tuple(name if "scatter" in one else one for one in table.strings)
+    verdict = replace(table, strings=strings).changed(work=np.full(len(table), tokens)).verdict()
+    assert named_nobody(verdict)
+    assert (verdict.symptom, verdict.abstained) == ("slow", True)
