@@ -14,6 +14,7 @@ from service.cli.record_columns import values
 
 _DATE = r"\d{4}-?\d\d-?\d\d(?:[T_-]?\d\d[:-]?\d\d(?:[:-]?\d\d)?)?"
 _SUFFIX = re.compile(rf"[.-](?:\d{{1,3}}|{_DATE})(?:\.(?:gz|bz2|xz|zst))?$")  # of logrotate, and of Python's handlers
+_INSIDE = re.compile(rf"[._-](?:\d{{1,4}}|{_DATE})(?=\.[A-Za-z]+$)")  # as train-2026-11-22.log; ranks begin together
 MOST_APART = 2.0  # usual distances of two rows, between the last of one part and the first of the next
 
 
@@ -25,7 +26,7 @@ def joined(records: Iterable[Record]) -> list[Record]:
     found, parts = list(records), dict[tuple[object, ...], list[int]]()
     for place, one in enumerate(found):
         if isinstance(one, Steps) and one.count:
-            name = _SUFFIX.sub("", one.source)
+            name = _INSIDE.sub("", _SUFFIX.sub("", one.source))
             key = (name, one.node, one.job, one.attempt, one.role, one.rank, one.told_by, tuple(one.columns))
             parts.setdefault(key, []).append(place)
     gone = set[int]()

@@ -17,6 +17,7 @@ WARM_UP_STEPS = 5  # compiling, filling caches; of each count
 SWAPPED = 5  # strides: rows that are written out of their order fall back by fewer, a count that begins anew by more
 MOST_PARTS = 20  # of a log, whose printed seconds are compared with the clock
 UNITS = (60.0, 1.0, 0.1, 0.01, 0.001)  # of stamps and of printed seconds
+FEWEST_STAMPS = 40  # that stand for coarse printed seconds
 COARSE = 0.025  # part of a step: medians of single durations show no change of a tenth in coarser units
 _BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 
@@ -112,7 +113,7 @@ def _series(records: list[Steps]) -> Series:
     clocked = np.full(len(step), np.nan)
     clocked[places[1:]] = elapsed / np.diff(total[places])
     coarse, by_stamps = _resolution(columns["seconds"][new][first], stride if of_row else 1.0, seconds), False
-    if len(places) > 1 and (coarse or not np.isfinite(seconds).any()):
+    if len(places) > FEWEST_STAMPS * bool(coarse) and (coarse or not np.isfinite(seconds).any()):
         coarse, by_stamps = _resolution(at[places], stride, clocked), True
         seconds = clocked
     seconds = np.where(np.isfinite(seconds), seconds, clocked)
@@ -122,7 +123,7 @@ def _series(records: list[Steps]) -> Series:
     if by_rate:
         seconds, rate = np.where(rate > 0, 1 / rate, np.nan), np.full(len(step), np.nan)
     known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
-    if not is_of_steps(rate, columns["seconds"][new][first]):
+    if not is_of_steps(rate, columns["seconds"][new][first] if coarse else seconds):
         rate = np.full(len(step), np.nan)
     since_row = np.diff(total[known], prepend=total[known][:1] - usual)
     most = 3 * np.median(since_row) if len(since_row) else usual

@@ -330,3 +330,11 @@ def test_a_rate_of_work_hides_no_steps_that_became_longer() -> None:
     assert "while the median is as before: some steps became longer" in text
     more = [8000.0 * (5 if took > 3 else 1) / took for took in seconds]
     assert not said(reported(range(1200), seconds, tokens_per_second=more))
+
+
+def test_a_rate_that_is_a_mean_since_the_start_is_shown_by_stamps() -> None:
+    """No duration is printed, and the rate hardly goes down."""
+    seconds = drawn(1200, lambda row: 1.4 if row >= 600 else 1.0, 0.02)
+    rate = 500_000 * np.arange(1, 1201) / np.cumsum(seconds)
+    at = np.round(1.79e9 + np.cumsum(seconds), 3)
+    assert "40 % longer" in said(reported(range(1200), [np.nan] * 1200, at=at, tokens_per_second=rate))

@@ -196,3 +196,20 @@ def test_a_slowdown_that_is_over_is_stated(
     assert first.startswith("No fault found: 1 log, 1,200 steps")
     assert said in first
     assert ("longer than before" in first) == bool(said)
+
+
+@pytest.mark.parametrize(
+    "names", [("train-2026-11-22.log", "train-2026-11-23.log"), ("train_000.log", "train_001.log")]
+)
+def test_logs_of_which_one_goes_on_with_the_other_are_one(
+    names: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The older one is longer and ends slower; the newer one is sound."""
+    for name, steps in zip(names, (range(1, 1_001), range(1_001, 1_601)), strict=True):
+        rows = (
+            f"step {step} loss 2.5 step_time {1.5 if 700 < step <= 1_000 else 1.0 + step % 7 / 500:.3f}s\n"
+            for step in steps
+        )
+        (tmp_path / name).write_text("".join(rows), encoding="utf-8")
+    assert run(["diagnose", str(tmp_path)]) == 0
+    assert "1 log, 1,600 steps; a step took 1.5 s" in " ".join(capsys.readouterr().out.split())
