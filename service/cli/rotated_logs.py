@@ -41,6 +41,11 @@ def joined(records: Iterable[Record]) -> list[Record]:
     return [one for place, one in enumerate(found) if place not in gone]
 
 
+def newest_part(source: str) -> str:
+    """Return the name of a log's newest part, which has the steps of the others."""
+    return _SUFFIX.sub("", source)
+
+
 def _values(record: Steps, name: str) -> Sequence[float]:
     return values(record.columns.get(name, b""), STEP_COLUMNS[name])
 

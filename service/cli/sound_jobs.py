@@ -204,9 +204,11 @@ def _with_unjudged(sound: Verdict, records: Sequence[Record], logs: Sequence[Pat
     """State which logs show no steps: their pace was not judged."""
     from analyzers.model.verdict import Missing
     from collectors.records import Steps, Unread
+    from service.cli.rotated_logs import newest_part
     from service.cli.stepless_logs import without_steps
 
     sources = [record.source for record in records if isinstance(record, Steps | Unread)]
+    logs = [log for log in logs if newest_part(str(log)) == str(log) or newest_part(str(log)) not in sources]
     if not (said := without_steps(logs, sources)):
         return sound
     return msgspec.structs.replace(sound, missing=(Missing(what=f"the pace: {said}"), *sound.missing))

@@ -213,3 +213,17 @@ def test_logs_of_which_one_goes_on_with_the_other_are_one(
         (tmp_path / name).write_text("".join(rows), encoding="utf-8")
     assert run(["diagnose", str(tmp_path)]) == 0
     assert "1 log, 1,600 steps; a step took 1.5 s" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_older_part_of_a_log_is_not_called_one_without_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its steps were read with those of the newest part."""
+    for name, steps in (("train.log.1", range(1, 101)), ("train.log", range(101, 201))):
+        (tmp_path / name).write_text(
+            "".join(f"step {step} loss 2.5 step_time 1.0s\n" for step in steps), encoding="utf-8"
+        )
+    assert run(["diagnose", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1 log, 200 steps" in shown
+    assert "no steps were recognised" not in shown
