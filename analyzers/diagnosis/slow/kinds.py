@@ -73,6 +73,10 @@ def _healthy(seen: SlowSituation) -> Finding:
         return unmeasured(
             f"{numbered} has no step whose number the others have: steps that are numbered alike can be compared"
         )
+    if (lone := _alone_of_its_model(seen)) and (seen.costs is None or seen.costs.ideal >= WORTH):
+        return unmeasured(
+            f"{lone} is the only one of its stage with its model of device: a second one would show its pace"
+        )
     spread_text, limit_text = (f"{float(np.exp(one) - 1):.1%}" for one in (seen.outliers.spread, seen.outliers.limit))
     if len({worker.pp for worker in seen.table.workers}) > 1 and not seen.table.has_starts:
         text = f"no worker of {len(seen.table.workers):,} takes {limit_text} longer than its peers"
@@ -157,6 +161,13 @@ def _alone_in_its_steps(seen: SlowSituation) -> str:
         return ""
     alone = (known & (known.sum(axis=0) == 1)).sum(axis=1) * 2 > np.maximum(known.sum(axis=1), 1)
     return seen.table.workers[int(np.argmax(alone))].name if alone.any() else ""
+
+
+def _alone_of_its_model(seen: SlowSituation) -> str:
+    """Name a worker that is compared with none, because those of its stage have other models of device."""
+    places = [(worker.pp, worker.cp) for worker in seen.table.workers]
+    lone = np.flatnonzero((seen.levels.peers == 1) & np.isfinite(seen.levels.level)).tolist()
+    return next((seen.table.workers[number].name for number in lone if places.count(places[number]) > 1), "")
 
 
 def _without_trace(seen: SlowSituation) -> str:

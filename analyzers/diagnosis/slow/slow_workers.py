@@ -147,7 +147,10 @@ def _for_what(seen: SlowSituation, number: int) -> str:
     """Say what the times of a worker and its peers are for: the same work, or a unit of it where they have unlike amounts."""
     if not of_known_work(seen, number):
         return ""
-    return " for the same work" if abs(np.log(work_times(seen, number))) < LEAST else " for each unit of work"
+    if abs(np.log(work_times(seen, number))) >= LEAST:
+        return " for each unit of work"
+    tokens = np.isfinite(seen.compute.work[seen.compute.worker == number]).any()
+    return " for as many tokens" if tokens else " for the same work"
 
 
 def _since(seen: SlowSituation, number: int) -> str:
@@ -180,7 +183,10 @@ def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
     if not compared(seen, number):
         return LIKELY, "nothing of the trace shows that the others have the same duty"
     if not of_known_work(seen, number):
-        return LIKELY, "nothing of the trace shows how much work it had: tokens, or other stages of its replica"
+        return (
+            LIKELY,
+            "nothing of the trace shows how much work it had: tokens, its stage, or other stages of its replica",
+        )
     if cost_of(seen, number) < WORTH:
         return LIKELY, ""
     if not np.isfinite(seen.step_seconds).any():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
 from analyzers.diagnosis.slow.op_table import COMMUNICATION, kind_of
 from simulation.traces.op_traces import OpJob, long_documents
 from tests.analyzers.diagnosis.test_slow import Slow, named_nobody, ranks
-from tests.support.op_traces import Table, simulated
+from tests.support.op_traces import Table, judged, simulated
 
 UNEVEN = (1, 1, 1, 1.5)
 
@@ -175,3 +176,21 @@ def test_where_ranks_exchange_tokens_the_experts_of_one_may_get_more(name: str, 
     verdict = replace(table, strings=strings).changed(work=np.full(len(table), tokens)).verdict()
     assert named_nobody(verdict)
     assert (verdict.symptom, verdict.abstained) == ("slow", True)
+
+
+def test_a_device_without_a_second_one_of_its_model_is_not_called_healthy() -> None:
+    """It is compared with none, and the others wait for it."""
+    job = OpJob(stages=1, replicas=8, worker=lambda _, replica, __: 1.5 if replica == 7 else 1.0)
+    records = [
+        msgspec.structs.replace(one, device_model="A100" if one.rank == 7 else "H100")
+        for one in simulated(job).records()
+    ]
+    verdict = judged(records)
+    assert (verdict.symptom, verdict.abstained) == ("unknown", True)
+    assert "rank 7" in verdict.missing[0].what
+
+
+def test_without_a_column_of_stages_a_named_rank_s_stage_is_in_doubt() -> None:
+    """A last stage that is longer looks like a slow machine."""
+    job = OpJob(stages=1, replicas=4, worker=lambda _, replica, __: 1.4 if replica == 3 else 1.0)
+    assert "its stage" in _without(simulated(job), "pp", "dp").verdict().culprits[0].why

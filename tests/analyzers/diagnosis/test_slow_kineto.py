@@ -8,6 +8,7 @@ import pytest
 
 from analyzers.model.verdict import Verdict
 from collectors.files.reading import read_paths
+from collectors.formats.traces.kineto.gathered import KinetoSpans
 from service.reports.story import headlines
 from service.reports.text import render
 from tests.support.kineto_traces import KinetoJob
@@ -198,3 +199,11 @@ def test_two_steps_decide_nothing(tmp_path: Path) -> None:
     verdict = KinetoJob(steps=2, times={1: 1.5}).verdict(tmp_path / "t")
     assert (verdict.abstained, verdict.action.kind) == (True, "none")
     assert "more steps" in verdict.missing[0].what
+
+
+def test_kernels_of_userbuffers_are_communication() -> None:
+    """Those of Transformer Engine wait for their peers."""
+    found = KinetoSpans()
+    for at, name in enumerate(("kuserbuffers_pushrecv", "userbuffers_fp16_sum_inplace_gpu_rr", "ampere_bf16_gemm")):
+        found.add({"ph": "X", "cat": "kernel", "name": name, "ts": 2.0 * at, "dur": 1.0})
+    assert (len(found.device_communication.merged()), len(found.kernels.merged())) == (2, 1)

@@ -134,7 +134,7 @@ def test_microbatches_of_as_many_tokens_that_differ_are_not_known_work() -> None
     )  # fmt: skip
     verdict = own.verdict()
     assert (list(named(verdict)), verdict.action.kind) == ([3], "probe")
-    assert "for the same work" not in said(verdict)
+    assert "for as many tokens" not in said(verdict)
 
 
 def test_a_trace_of_which_a_part_was_not_read_is_not_called_healthy() -> None:

@@ -2,8 +2,8 @@
 
 Names as torch.profiler writes them: ``ProfilerStep#7``, ``Optimizer.step#AdamW.step``, ``enumerate(DataLoader)#….__next__``,
 ``autograd::engine::evaluate_function: …``, ``gloo:all_reduce``, ``nccl:all_reduce``, ``c10d::allreduce_``,
-``record_param_comms``; kernels of NCCL, RCCL, DeepEP and custom all-reduces by their own. Older versions call the categories
-``Operator``, ``Kernel`` and ``Memcpy``.
+``record_param_comms``; kernels of NCCL, RCCL, DeepEP, userbuffers and custom all-reduces by their own. Older versions call the
+categories ``Operator``, ``Kernel`` and ``Memcpy``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _ENGINE = "autograd::engine::evaluate_function"
 _FORWARD = re.compile(r"(?:DistributedDataParallel|FullyShardedDataParallel|FSDP\w*)[.:]\w*forward")
 _HOST_COMMUNICATION = re.compile(r"(?:gloo|nccl|ucc|mpi|xccl|hccl|c10d|_?c10d_functional|symm_mem):|record_param_comms")
 _DEVICE_COMMUNICATION = re.compile(
-    r"nccl|rccl|oneccl|hccl|nvshmem|deep_?ep|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|sendrecv",
+    r"nccl|rccl|oneccl|hccl|nvshmem|deep_?ep|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|sendrecv"
+    "|userbuffers",
     re.IGNORECASE,
 )
 _LAUNCHES = ("nccl:", "xccl:", "hccl:")
