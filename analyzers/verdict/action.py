@@ -83,7 +83,9 @@ def choose_action(
     if machines:
         others = (_restart([pair]) for pair in pairs[1:])
         sure = next((one for one in others if one is not None and one.kind == "restart_role"), None)
-        leading = [entry for root, entry in pairs if root is roots[0] and root.finding.cause == "unknown" and entry.ranks]
+        leading = [
+            entry for root, entry in pairs if root is roots[0] and root.finding.cause == "unknown" and entry.ranks
+        ]
         return sure or _look_first([*leading, *(entry for _, entry in machines)])
     cause, row = roots[0].finding.cause, fault_class(roots[0].finding.fault_class)
     advised = row.advice and cause == row.causes[0]
