@@ -74,6 +74,10 @@ def simulate(
     with ending():
         if (out is None) == (to is None):
             raise UserError("give either --out DIR, to write files, or --to URL, to let a job report to a service")
+        of_other = ("scene",) if to is None else ("family", "cases", "ranks")
+        for name in of_other:
+            if (source := ctx.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
+                raise UserError(f"--{name} is of {'--to' if to is None else '--out'}: leave it out")
         if to is not None:
             _report(to, scene, seed, ctx.obj or {}, speech)
             return

@@ -64,6 +64,8 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         ([], "give either --out DIR, to write files, or --to URL"),
         (["--out", "cases", "--to", "http://127.0.0.1:1"], "give either --out DIR"),
+        (["--to", "http://127.0.0.1:1", "--ranks", "16"], "--ranks is of --out: leave it out"),
+        (["--out", "cases", "--scene", "spin"], "--scene is of --to: leave it out"),
         (["--to", "nonsense"], "--to 'nonsense' is no address: write http://nonsense"),
         (["--to", "http://127.0.0.1:1", "--scene", "fire"], "--scene 'fire' is none: choose spin, sigstop"),
         (["--to", "http://127.0.0.1:1"], "does not answer"),
