@@ -10,7 +10,7 @@ from collections import Counter
 from msgspec.structs import replace
 
 from analyzers.incidents.job_views.recovery import stopped_at
-from analyzers.incidents.job_views.standstills import MOST_NODES, Standstill, Why
+from analyzers.incidents.job_views.standstills import MOST_NODES, OWN, Standstill, Why
 from analyzers.incidents.state import EngineState
 from analyzers.model.incident import Cut, Incident
 from analyzers.model.verdict import Culprit, EvidenceItem, Verdict
@@ -27,7 +27,7 @@ def shown_by(verdict: Verdict, before: str = "") -> Why:
     """
     if verdict.cause == "none" and any(root.fault_class.startswith("pause_") for root in verdict.roots):
         return "pause"
-    if verdict.symptom == "healthy" and before in {"pause", "place"}:
+    if verdict.symptom == "healthy" and before in OWN:
         return "place"
     return "unknown" if verdict.abstained or verdict.cause in {"none", "unknown"} else "fault"
 

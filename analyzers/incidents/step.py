@@ -38,6 +38,7 @@ from analyzers.incidents.job_views import JobView, ended_because, has_restarted,
 from analyzers.incidents.job_views.ending import BEFORE_SECONDS
 from analyzers.incidents.job_views.pace_changes import LEAST_SECONDS
 from analyzers.incidents.job_views.recovery import STANDS_STILL
+from analyzers.incidents.job_views.standstills import OWN
 from analyzers.incidents.memory import (
     context_records,
     drop_incident,
@@ -304,7 +305,7 @@ def _stop_again(
     changed = replace(
         incident, stops=(*incident.stops, symptom.at), last_step=state.jobs[incident.job or "", incident.attempt].newest_step,
         changes=0, abstains="", held_back="", doubted_at=None, next_look_at=now,
-        shows="" if incident.shows in {"pause", "place"} else incident.shows,  # this stop may be something else
+        shows="" if incident.shows in OWN else incident.shows,  # this stop may be something else
     )  # fmt: skip
     yield from _merge(state, changed, replace(symptom, text=f"stopped again: {symptom.text}"), now)
 

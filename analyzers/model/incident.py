@@ -118,9 +118,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_step: int | None = None  # the job's newest when it stopped
     stops: tuple[float, ...] = ()  # when it moved in between and stopped again, after the first stop
     doubted_at: float | None = None  # cut of the first judgement that names others and waits for the witnesses
-    shows: str = (
-        ""  # what its newest judgement shows: fault, pause (of the job's own), place (of one, or more), or unknown
-    )
+    shows: str = ""  # what its newest judgement shows: fault, pause (of the job's own), place (it and more) or unknown
     named: tuple[str, ...] = ()  # nodes that it names
     merged_into: str | None = None  # an infrastructure incident that explains it
     closed_at: float | None = None

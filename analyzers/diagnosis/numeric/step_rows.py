@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from analyzers.model.finding import Evidence, Finding
 from collectors.records import STEP_COLUMNS, Steps
 
-SKIPPED = (
-    4  # so many newest steps odd, be they skipped or only some of a row: a smaller loss scale does not repair them
-)
+SKIPPED = 4  # so many newest steps odd, skipped or some of a row: a smaller loss scale does not repair them
 MOST_SUSPECTS = 8  # more ranks are no suspects
 MISSING = "each rank's loss and gradient norm before the reduction: the first to break is the one to check"
 

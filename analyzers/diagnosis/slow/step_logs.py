@@ -76,14 +76,10 @@ def slower_once(records: Sequence[Steps]) -> str:
         return ""
     levels = _levels(series, logs, size, _noise(logs))
     level = levels.level.tolist()
-    raised = [
-        index for index in range(1, len(level) - 1) if min(level[index] - level[0], level[index] - level[-1]) >= LEAST
-    ]
-    if (
-        not raised
-        or raised != list(range(raised[0], raised[-1] + 1))
-        or max(np.abs(np.diff(_others(level, raised)))) >= LEAST
-    ):
+    outer = max(level[0], level[-1]) + LEAST
+    raised = [index for index, one in enumerate(level) if one >= outer]
+    others = [one for one in level if one < outer]
+    if not raised or raised[-1] - raised[0] >= len(raised) or max(others) - min(others) >= LEAST:
         return ""
     rows = slice(levels.rows[raised[0]].start, levels.rows[raised[-1]].stop)
     if _is_short(series, rows):
@@ -111,10 +107,6 @@ def unjudged(records: Sequence[Steps]) -> str:
     if not known:
         return NO_PACE
     return f"{known:,} rows of steps have a duration after the first {WARM_UP_STEPS}, and {FEWEST_STEPS} are needed"
-
-
-def _others(level: Sequence[float], raised: Sequence[int]) -> list[float]:
-    return [value for index, value in enumerate(level) if index not in raised]
 
 
 def _longest(records: Sequence[Steps]) -> Series | None:
@@ -203,10 +195,8 @@ def _usual_of_blocks(series: Series) -> tuple[int, Floats]:
     size = max(FEWEST_IN_BLOCK, -(-len(series.seconds) // MOST_BLOCKS))
     if not series.coarse:
         return size, np.log(np.median(_blocks(series.seconds, size), axis=1))
-    rows = (
-        2 * series.coarse / (LEAST * float(np.median(series.seconds * series.stride)))
-    )  # which a unit is half of LEAST over
-    size = max(size, int(np.ceil(rows)))
+    a_row = float(np.median(series.seconds * series.stride))
+    size = max(size, int(np.ceil(2 * series.coarse / (LEAST * a_row))))  # rows over which a unit is half of LEAST
     places = range(0, len(series.seconds) - size + 1, size)
     return size, np.log([_usual(series, slice(place, place + size)) for place in places])
 
@@ -263,9 +253,8 @@ def _grown(series: Series, before: slice, after: slice, *, size: float, means: b
     """Return by how much steps became longer; 0 where longer ones do as much a second, or are more steps of one row."""
     rates = [part[np.isfinite(part) & (part > 0)] for part in (series.rate[before], series.rate[after])]
     if min(map(len, rates)) >= FEWEST_IN_BLOCK:
-        usual = [
-            float(1 / np.mean(1 / part) if means else np.median(part)) for part in rates
-        ]  # means: of as much work a row
+        # The mean rate of rows with as much work each is the harmonic one.
+        usual = [float(1 / np.mean(1 / part) if means else np.median(part)) for part in rates]
         faster = float(np.log(usual[1] / usual[0])) * np.sign(size)
         if faster > -np.log(1 + (WORTH - 1) / 2):
             return 0.0

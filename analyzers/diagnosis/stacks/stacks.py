@@ -231,13 +231,11 @@ def _suspect(one: Standing, strength: float, others: int, *, assumed: bool) -> S
     words = _WORDS.get(reason, reason.replace("_", " "))
     if reason == "compute" and one.owns_gil:
         words += ", with Python's interpreter lock"
-    rest, verb = ("1 other", "s") if others == 1 else (f"{others} others", "")
-    rest += (
-        f" wait{verb} in communication"
-        if not assumed
-        else f" stand{verb} at one line, as ranks that wait for a device do"
+    verb, place = (
+        ("stand", "at one line, as ranks that wait for a device do") if assumed else ("wait", "in communication")
     )
-    why = f"rank {one.rank} is {words}, {one.where}, while {rest}"
+    rest = f"1 other {verb}s" if others == 1 else f"{others} others {verb}"
+    why = f"rank {one.rank} is {words}, {one.where}, while {rest} {place}"
     if one.helpers:
         helpers = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in sorted(Counter(one.helpers).items()))
         why += f"; its child processes: {helpers}"

@@ -20,7 +20,7 @@ import numpy as np
 from analyzers.incidents.job_views.loss_anomalies import GOOD_AGAIN, AnomalyScreen, LossAnomaly, find_anomaly
 from analyzers.incidents.job_views.node import LOG_EVERY_SECONDS, OVERDUE_SECONDS, PROBE, NodeView
 from analyzers.incidents.job_views.pace_changes import CodeSwitch, Slowdown, UsualPace, dated_by_steps
-from analyzers.incidents.job_views.standstills import Standstill, Standstills
+from analyzers.incidents.job_views.standstills import OWN, Standstill, Standstills
 from analyzers.incidents.job_views.step_pace import SPAN_SECONDS, StepPace
 from analyzers.incidents.job_views.step_rhythm import FEWEST, SHORTEST_SECONDS, StepRhythm, StepRow
 from collectors.records import COUNTED, STEP_COLUMNS, Steps
@@ -293,9 +293,7 @@ class Progress:
         a reader that was away, are not late.
         """
         first = next((row.at for row in rows if reporter is None or row.at > reporter.at), None)
-        held = (
-            self.standstills.during(first, max(first, until)) - {"pause", "place"} if first is not None else frozenset()
-        )
+        held = self.standstills.during(first, max(first, until)) - OWN if first is not None else frozenset()
         if first is not None and first > returned_at and not held:
             late = max(0.0, until - first) if until > 0.0 else rows[-1].at - first
             series.latenesses = [*series.latenesses[1 - MOST_LATENESSES :], late]

@@ -21,6 +21,7 @@ MOST_NODES = 8  # of one standstill: more are the whole job's, and no node's
 
 Why = Literal["fault", "process", "agent", "unknown", "pause", "place"]
 NEVER = frozenset({"fault", "process", "agent"})
+OWN = frozenset({"pause", "place"})  # it is, or began as, a pause of the job's own
 SHOWN = frozenset({"fault", "process", "unknown"})  # it was an incident, and no pause of the job's own
 
 

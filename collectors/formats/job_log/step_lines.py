@@ -53,9 +53,8 @@ _WRAPPED = re.compile(r"\s{0,16}[a-z][\w ()/.-]{1,48}: {1,4}\S{1,24}\s{0,4}(?:\|
 NULL = 16  # in ``nan``: the loss is null, as writers of JSON put NaN
 _TORCHTITAN = re.compile(r"\bstep:\s*(\d{1,18})\s+(?=(?:loss|grad_norm|memory):)")
 _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):\s*" + _NUMBER)
-_OF_TORCHTITAN = re.compile(
-    r"\b(?:memory|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):"
-)  # others print the rest, too
+_OF_TORCHTITAN = re.compile(r"\b(?:memory|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):")
+"""What plain lines that begin as TorchTitan's do not have."""
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
 _MMENGINE = re.compile(
     r"\b(?:Epoch(?:\(train\))? +\[(?P<epoch>\d{1,9})\]\[ *(?P<of_epoch>\d{1,9})/(?P<length>\d{1,9})\]"

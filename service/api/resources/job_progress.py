@@ -9,6 +9,7 @@ import msgspec
 from fastapi import Request
 from sqlalchemy.orm import Session
 
+from analyzers.incidents.job_views.standstills import OWN
 from analyzers.model.doc import doc
 from service.api import auth, fields
 from service.api.job_rows import current_attempts, newest_steps
@@ -163,7 +164,7 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
     known, newer_at = row.document, newest.at if newest is not None and newest.at > row.at else None
     steps: dict[str, Any] = known["progress"]
     standstills = msgspec.convert(steps["standstills"], tuple[StandstillDocument, ...])
-    covering = [one for one in standstills if one.why not in {"pause", "place"}]
+    covering = [one for one in standstills if one.why not in OWN]
 
     def learned(end: float, seconds: float) -> bool:
         return not any(one.since < end and (one.until is None or one.until > end - seconds) for one in covering)

@@ -49,6 +49,16 @@ def test_a_dead_node_is_at_most_probed() -> None:
     assert not seen.replacing
 
 
+@pytest.mark.system
+def test_a_node_that_dies_with_half_of_the_ranks_is_named() -> None:
+    """The others stand at one line, and left the only dumps: that node alone fell silent, so that no dump was lost."""
+    scene = play("dead_node", 5)
+    seen, _ = drive(scene, 5)
+
+    assert [(one.verdict.cause, one.verdict.action.kind) for one in seen.published] == [("machine", "probe")]
+    assert names(seen.published[-1].verdict, scene)
+
+
 def test_a_job_is_not_forgotten_with_its_teller() -> None:
     """Where the node that dies is the one whose log tells of the steps, the others' still ports open the incident."""
     seed = next(seed for seed in range(100) if (scene := play("dead_node", seed)).job.habits.reported_by == "log"
