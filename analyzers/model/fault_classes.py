@@ -257,8 +257,9 @@ def _hosts() -> Iterator[FaultClass]:
 def _slow() -> Iterator[FaultClass]:
     by = ("slow",)
     yield FaultClass(
-        "slow_worker", by, ("machine",), "evict", "it takes longer for the same work than its peers",
-        proof="its own operations take longer than those of every peer with the same work, and the job waits for it",
+        "slow_worker", by, ("machine",), "evict", "it takes longer than its peers, and nothing shows that it has more work",
+        proof="its own operations take longer than those of every peer, where other stages of its replica, or operations whose "
+        "cost tokens fix, show that its work is as theirs; and the job waits for it",
     )  # fmt: skip
     yield FaultClass(
         "slow_reported", by, ("machine",), "probe", "a detector inside the job reports it as slow again and again",

@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import node_of
-from analyzers.diagnosis.slow.grouping import numbered
+from analyzers.diagnosis.slow.grouping import grouped_median, numbered
 from analyzers.diagnosis.slow.levels import LASTING, LEAST_NOISE, SHORTEST, median_of_known, spreads, turn
-from analyzers.diagnosis.slow.op_table import COMMUNICATION
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.transfers import is_transfer
 
 TOKENS_OF_EXPERTS = "how many tokens the experts of each rank get, or clocks, power and temperature of its machine"
 EXCHANGES = ("all-to-all", "all_to_all", "alltoall", "all2all", "a2a", "dispatch", "deepep", "deep_ep")
+EXPERTS = ("expert", "moe", "router", "grouped", "permut")
+PARTS_WITHOUT_EXPERTS = ("attention", "attn", "qkv", "embedding", "lm_head", "norm")
+PARTS_BY_TOKENS = ("optimizer", "embedding", "lm_head", "norm", "qkv")  # as many cost as much, whatever they are
+DENSE_BY_TOKENS = ("mlp", "ffn", "linear")  # where they have no experts inside
+OF_IMAGES = ("vision", "image", "patch", "pixel", "audio", "encoder")
 PART = 0.25  # an operation that shows less than this part of a worker's excess does not share it
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
 UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
@@ -43,8 +48,9 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
     if _lengths_differ(seen, number):
         text = "microbatches differ in length, and no other stage of its replica shows whether it got the longer ones"
         return text, "how much work each microbatch had: a column `tokens`"
-    if _has_experts(seen):  # a column of tokens may count them before the exchange, where all ranks have as many
-        return "the ranks exchange tokens, and its experts may get more of them", TOKENS_OF_EXPERTS
+    # A column of tokens may count them before the exchange, where all ranks have as many.
+    if (of := _has_experts(seen)) and not _takes_longer_in(seen, number, PARTS_WITHOUT_EXPERTS):
+        return f"{of}, and its experts may get more tokens", TOKENS_OF_EXPERTS
     if _unsteady(seen, number):
         text = "only in steps in which all workers differ more than usual, as after a restart"
         return text, "more steps in which the others are steady"
@@ -132,9 +138,15 @@ def _lengths_differ(seen: SlowSituation, number: int) -> bool:
 
 def of_known_work(seen: SlowSituation, number: int) -> bool:
     """Whether the trace shows how much work a worker had: by tokens, or by another stage that ran the same microbatches."""
-    worker, table = seen.table.workers[number], seen.compute
+    table = seen.compute
     if np.isfinite(table.work[table.worker == number]).any() and not _is_more_than_work(seen, number):
         return True
+    return has_other_stage(seen, number)
+
+
+def has_other_stage(seen: SlowSituation, number: int) -> bool:
+    """Whether the trace has another stage of a worker's replica, which ran the same microbatches."""
+    worker, table = seen.table.workers[number], seen.compute
     computing = [seen.table.workers[one] for one in np.unique(table.worker).tolist()]
     return worker.dp >= 0 and len({one.pp for one in computing if one.dp == worker.dp}) > 1
 
@@ -156,10 +168,38 @@ def _is_more_than_work(seen: SlowSituation, number: int) -> bool:
     return between > max(OF_DOCUMENTS**2, within)
 
 
-def _has_experts(seen: SlowSituation) -> bool:
-    """Whether ranks exchange parts of their work, as those of a mixture of experts do."""
+def _has_experts(seen: SlowSituation) -> str:
+    """Return what shows that experts get unlike numbers of tokens: an exchange, or operations of experts; "" for nothing."""
     names = [seen.table.operations[code].lower() for code in np.unique(seen.table.operation).tolist()]
-    return any(word in name for name in names for word in EXCHANGES)
+    if any(word in name for name in names for word in EXCHANGES):
+        return "the ranks exchange tokens"
+    own = next((name for name in names if any(word in name for word in EXPERTS)), "")
+    return f"{own} is of experts" if own else ""
+
+
+def is_longer_by_tokens(seen: SlowSituation, number: int) -> bool:
+    """Whether what costs as much for as many tokens, without documents, images or experts, is longer by the same factor."""
+    dense = () if _has_experts(seen) else DENSE_BY_TOKENS
+    return _takes_longer_in(seen, number, PARTS_BY_TOKENS + dense)
+
+
+def _takes_longer_in(seen: SlowSituation, number: int, parts: tuple[str, ...]) -> bool:
+    """Whether a worker takes longer than every peer, by about its excess in all, in the operations that have these names."""
+    others, names = (*EXPERTS, *OF_IMAGES), [name.lower() for name in seen.table.operations]
+    named = [any(one in name for one in parts) and not any(one in name for one in others) for name in names]
+    peers = np.flatnonzero((seen.levels.duty == seen.levels.duty[number]) & np.isfinite(seen.levels.level))
+    rows = np.array(named, np.bool_)[seen.table.operation] & (seen.table.kind == COMPUTE)
+    rows &= seen.table.step >= max(int(seen.outliers.changed_at[number]), 0)
+    own = seen.table.rows(rows & np.isin(seen.table.worker, peers))
+    if not len(own.seconds):
+        return False
+    codes, code = numbered(own.operation)
+    cells = len(codes) * len(own.workers)
+    usual = grouped_median(own.seconds, own.worker * len(codes) + code, cells).reshape(-1, len(codes))
+    seconds = usual.sum(axis=1)  # an operation counts as much as the time that it takes
+    longer = np.log(seconds[number] / seconds[peers[peers != number]])  # NaN where one has none of an operation
+    excess = float(seen.outliers.excess[number])
+    return bool(longer.min(initial=np.inf) > 0 and abs(np.median(longer) - excess) <= PART * excess)
 
 
 def alike(seen: SlowSituation) -> bool:

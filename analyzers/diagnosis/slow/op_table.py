@@ -24,16 +24,17 @@ _WORDS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (LOADER, ("data", "loader", "batch-generator", "get_batch", "read")),
     (COMMUNICATION, ("send", "recv", "reduce", "gather", "all-to-all", "all_to_all", "alltoall", "broadcast", "comm",
                      "nccl", "gloo", "barrier", "grad-norm", "clip", "sendrecv", "isend", "irecv", "p2p", "all2all", "a2a",
-                     "wait", "sync", "synchronize", "bubble", "idle")),
+                     "dispatch", "combine", "wait", "sync", "synchronize", "bubble", "idle")),
     (BATCH, ("batch",)),
-    (COMPUTE, ("compute", "forward", "backward", "fwd", "bwd", "optimizer", "matmul", "gemm", "attention", "kernel")),
+    (COMPUTE, ("compute", "forward", "backward", "fwd", "bwd", "optimizer", "matmul", "gemm", "attention", "kernel",
+               "attn", "mlp", "ffn", "linear", "expert", "experts", "router", "embedding")),
 )  # fmt: skip
 
 
 def kind_of(name: str) -> int:
     """Return what an operation does, by its name."""
     lowered = name.lower()
-    parts = set(lowered.replace("_", "-").split("-"))
+    parts = set(lowered.replace("_", "-").replace(".", "-").split("-"))
     for kind, words in _WORDS:
         if any(word in parts or (len(word) > 4 and word in lowered) for word in words):
             return kind

@@ -1,6 +1,6 @@
 """Which kind of slowness a trace shows first, then who, or that no machine is at fault.
 
-    one worker      longer than its peers for the same work, in every step: its machine
+    one worker      longer than its peers, in every step, and nothing shows more work: its machine
     several         many at once, or one of two: abstained
     a stage         longer than the others on every replica: the model is split unevenly, no machine is at fault
     the data        operations on some microbatches are longer in all stages: sequence lengths, a hot expert

@@ -24,7 +24,16 @@ from analyzers.diagnosis.slow.claim import (
     with_costs,
 )
 from analyzers.diagnosis.slow.costs import without_workers
-from analyzers.diagnosis.slow.doubts import compared, doubt, of_known_work, of_one_kind, several, work_times
+from analyzers.diagnosis.slow.doubts import (
+    compared,
+    doubt,
+    has_other_stage,
+    is_longer_by_tokens,
+    of_known_work,
+    of_one_kind,
+    several,
+    work_times,
+)
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.model.finding import Finding, Suspect
@@ -187,6 +196,8 @@ def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
             LIKELY,
             "nothing of the trace shows how much work it had: tokens, its stage, or other stages of its replica",
         )
+    if not has_other_stage(seen, number) and not is_longer_by_tokens(seen, number):
+        return LIKELY, "as many tokens may cost unlike: longer documents, images or experts would look the same"
     if cost_of(seen, number) < WORTH:
         return LIKELY, ""
     if not np.isfinite(seen.step_seconds).any():

@@ -115,7 +115,7 @@ def _text(table: StragglerTable, one: _Steady) -> str:
     ranks, reports = table.ranks(one.unit), len(table.slow) - one.since
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranges(ranks)}, which wait for one another,"
     when = f"in {one.named} of its last {reports} reports" if reports > 1 else "in its newest report"
-    times = "" if math.isnan(one.times) else f", {one.times:.2f} times as long as others for the same work"
+    times = "" if math.isnan(one.times) else f", {one.times:.2f} times as long as others"
     before = "; before, it was as fast as they" if one.began else ""
     return f"{_detector(table)} names {who} as slow {when}{times}{before}"
 

@@ -178,6 +178,45 @@ def test_where_ranks_exchange_tokens_the_experts_of_one_may_get_more(name: str, 
     assert (verdict.symptom, verdict.abstained) == ("slow", True)
 
 
+def _of_layers(names: tuple[str, ...], slow: tuple[str, ...], tokens: float = 8192.0) -> Table:
+    """Eight replicas whose computations are of these parts; the fifth takes longer in some."""
+    table = simulated(OpJob(stages=1, replicas=8, worker=lambda _, replica, __: 1.4 if replica == 5 else 1.0))
+    parts, strings = [table.kept(np.flatnonzero(~table.named("compute")))], table.strings
+    for way in ("forward", "backward"):
+        own = table.kept(np.flatnonzero(table.named(f"{way}-compute")))
+        each = own.columns["duration"] / len(names)
+        for number, name in enumerate(names):
+            seconds = np.where((own.columns["rank"] == 5) & (name not in slow), each / 1.4, each)
+            at, code = own.columns["started"] + number * each, np.full(len(own), len(strings))
+            parts.append(own.changed(operation=code, started=at, duration=seconds))
+            strings += (f"{way}-{name}",)
+    columns = {name: np.concatenate([one.columns[name] for one in parts]) for name in table.columns}
+    return Table(columns | {"work": np.full(len(columns["rank"]), tokens)}, strings)
+
+
+@pytest.mark.parametrize("name", ["expert_mlp", "moe_forward", "experts.3.forward", "grouped_gemm", "router"])
+def test_where_operations_are_of_experts_those_of_one_rank_may_get_more(name: str) -> None:
+    """Nothing else of the trace says that there are any."""
+    verdict = _of_layers(("compute", name), ("compute", name)).verdict()
+    assert named_nobody(verdict)
+    assert "its experts may get more tokens" in verdict.evidence[0].text
+
+
+@pytest.mark.parametrize(("slow", "tokens", "action"), [
+    (("attention", "embedding", "expert_mlp"), 8192.0, "evict"),
+    (("attention", "embedding", "expert_mlp"), np.nan, "probe"),
+    (("expert_mlp",), 8192.0, "none"),
+    (("attention",), 8192.0, "none"),
+])  # fmt: skip
+def test_a_machine_with_experts_is_slow_in_what_is_none_of_theirs_too(
+    slow: tuple[str, ...], tokens: float, action: str
+) -> None:
+    """A hot expert is longer by itself; a slow machine is so in attention and embedding, by about the same factor."""
+    verdict = _of_layers(("attention", "embedding", "expert_mlp"), slow, tokens).verdict()
+    assert verdict.action.kind == action
+    assert named_nobody(verdict) == (action == "none")
+
+
 def test_a_device_without_a_second_one_of_its_model_is_not_called_healthy() -> None:
     """It is compared with none, and the others wait for it."""
     job = OpJob(stages=1, replicas=8, worker=lambda _, replica, __: 1.5 if replica == 7 else 1.0)

@@ -44,14 +44,20 @@ def test_one_of_two_with_tokens_is_tested() -> None:
     assert (ranks(verdict), verdict.action.kind) == ([1], "probe")
 
 
-@pytest.mark.parametrize(("tokens", "action"), [(False, "probe"), (True, "evict")])
-def test_a_replica_of_one_stage_is_evicted_only_where_its_work_is_known(tokens: bool, action: str) -> None:
-    """Longer sequences, padded alike in every microbatch, look like a slow machine."""
+@pytest.mark.parametrize(
+    ("tokens", "of_tokens_alone", "action"), [(False, False, "probe"), (True, False, "probe"), (True, True, "evict")]
+)
+def test_a_replica_of_one_stage_is_evicted_only_where_its_work_is_known(
+    tokens: bool, of_tokens_alone: bool, action: str
+) -> None:
+    """As many tokens of longer documents look like a slow machine, unless what has no documents in it is as much longer."""
     table = simulated(OpJob(stages=1, replicas=8, microbatches=4, steps=24, worker=Slow(1.5, place=(0, 3))))
     table = table.changed(work=np.full(len(table), 4096.0)) if tokens else table
+    table = _longer(table, _of_rank(table, 3, "optimizer"), 1.5) if of_tokens_alone else table
     verdict = table.verdict()
     assert (ranks(verdict), verdict.action.kind) == ([3], action)
     assert ("for as many tokens" in verdict.culprits[0].why) == tokens
+    assert ("longer documents, images or experts" in verdict.culprits[0].why) == (tokens and not of_tokens_alone)
 
 
 def test_half_as_many_microbatches_of_twice_the_length_are_the_same_work() -> None:
