@@ -34,7 +34,7 @@ class StragglerReports(Record, frozen=True, kw_only=True, tag="straggler_reports
     world_size: WorldSize | None = None  # where the log states it
     sizes: Annotated[
         dict[Name, Integer], FEW
-    ] = {}  # of the parallel dimensions, where the log states them: {"tp": 8, "pp": 4}
+    ] = {}  # of the parallel dimensions, where the log states them: {"tp": 8, "pp": 4}; "stages_inside": 0 or 1
     reports: Count = 0  # those that name no rank are counted, and have no row
     listed: Count = 0  # of the slowest ranks, so many are named in a report; 0: all ranks are
     strings: Annotated[tuple[Name, ...], MANY] = ()

@@ -24,6 +24,7 @@ class MegatronJob:
     celsius: Mapping[int, float] = field(default_factory=dict)
     listed: int = 0
     head: bool = True
+    stages_inside: bool | None = None  # None: no dump of arguments
     spread: float = 0.004
     seed: int = 7
 
@@ -31,6 +32,8 @@ class MegatronJob:
         """Return so many reports, each below a step's line."""
         chosen = random.Random(self.seed)
         lines = [self._sizes()] if self.head else []
+        if self.stages_inside is not None:
+            lines.append(f"  use_tp_pp_dp_mapping ............................ {self.stages_inside}")
         for number in range(reports):
             lines += self._report(number, chosen)
         return "\n".join(lines) + "\n"
@@ -70,7 +73,11 @@ class MegatronJob:
         own = {}
         for rank in range(self.ranks):
             times = self.slow.get(rank, 1.0) if self.since <= number < self.until else 1.0
-            of_stage = self.stage_times[rank * self.pp // self.ranks] if self.stage_times else 1.0
+            of_stage = (
+                self.stage_times[rank // self.tp % self.pp if self.stages_inside else rank * self.pp // self.ranks]
+                if self.stage_times
+                else 1.0
+            )
             own[rank] = USUAL_MS * times * of_stage * (1 + abs(chosen.gauss(0, self.spread)))
         waited = {rank: max(own[rank // self.tp * self.tp + one] for one in range(self.tp)) for rank in own}
         return {rank: waited[rank] * (1 + 0.001 * chosen.random()) for rank in own}

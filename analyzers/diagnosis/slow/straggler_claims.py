@@ -103,7 +103,8 @@ def _decides(table: StragglerTable, one: _Steady) -> bool:
     """Whether reports show that it is slow: where they may compare unlike stages, so many that chance has not picked one rank."""
     if one.is_comparable:
         return one.began or table.units >= FEWEST_UNITS
-    return one.alike is None and one.named >= 2 * FEWEST_REPORTS and table.units >= FEWEST_UNITS
+    inside = 0 < one.unit < table.units - 1  # the first and the last stage have an embedding and a loss
+    return one.alike is None and inside and one.named >= 2 * FEWEST_REPORTS and table.units >= FEWEST_UNITS
 
 
 def _shown(table: StragglerTable, text: str, index: int = -1) -> Evidence:

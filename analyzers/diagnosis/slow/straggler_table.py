@@ -1,8 +1,9 @@
 """Reports of stragglers as tables: of each report, who was slow in it by more than healthy ranks differ.
 
 Megatron-LM's time is of the forward pass with the waits for tensor- and context-parallel peers: those are one unit. Stages have
-unlike work, and only ranks of one stage are compared. The extension's scores are of a rank's own kernels without communication.
-The fastest rank of many is no centre: who is slow stands apart from those that come next.
+unlike work, and only ranks of one stage are compared: by each way to number stages, where the log does not say which it is.
+The extension's scores are of a rank's own kernels without communication. The fastest rank of many is no centre: who is slow
+stands apart from those that come next.
 """
 
 from __future__ import annotations
@@ -86,10 +87,12 @@ class StragglerTable:
         if self.of_kernels:
             return self._by_score(values)
         listed = {rank: 1 / value for rank, value in values.get(TFLOPS, {}).items() if value > 0}
-        of_stage = self._by_unit(self._of_one_stage(listed))
-        if len(of_stage) > 1:
-            found = _apart(of_stage, self.record.listed if len(listed) < self.world_size else 0)
-            return replace(found, alike=self.stages is not None)
+        missing = self.record.listed if len(listed) < self.world_size else 0
+        grouped = [self._by_unit(self._of_one_stage(listed, ranks)) for ranks in self._between_stages]
+        if all(len(of_stage) > 1 for of_stage in grouped):  # whoever is slow is so by each numbering that there may be
+            found = [_apart(of_stage, missing) for of_stage in grouped]
+            units = {unit: times for unit, times in found[0].units.items() if all(unit in one.units for one in found)}
+            return SlowInReport(units, any(one.many for one in found), self.stages is not None)
         return replace(_of_extremes(self._by_unit(values.get(SECONDS, {}))), alike=self.stages == 1)
 
     def _by_unit(self, costs: Mapping[int, float]) -> Mapping[int, float]:
@@ -109,13 +112,19 @@ class StragglerTable:
                 return SlowInReport({} if many else dict.fromkeys(named, math.nan), many)
         return SlowInReport({})
 
-    def _of_one_stage(self, costs: Mapping[int, float]) -> Mapping[int, float]:
-        """Return those of the slowest rank's stage; Megatron-LM numbers the stages outermost."""
-        if not costs or not self.stages or self.stages < 2 or self.world_size % self.stages:
-            return costs
-        size = self.world_size // self.stages
-        slowest = max(costs, key=lambda rank: (costs[rank], -rank))
-        return {rank: cost for rank, cost in costs.items() if rank // size == slowest // size}
+    @property
+    def _between_stages(self) -> tuple[int, ...]:
+        """Return how many ranks a stage may be from the next; Megatron-LM has stages outermost, or replicas if asked to."""
+        if not self.stages or self.stages < 2 or self.world_size % self.stages:
+            return (self.world_size,)
+        outside, inside = self.world_size // self.stages, self.width
+        known = self.record.sizes.get("stages_inside")
+        return (outside, inside) if known is None else (inside,) if known else (outside,)
+
+    def _of_one_stage(self, costs: Mapping[int, float], ranks: int) -> Mapping[int, float]:
+        """Return those of the slowest rank's stage, where so many ranks lie between a stage and the next."""
+        count, slowest = self.stages or 1, max(costs, key=lambda rank: (costs[rank], -rank), default=0)
+        return {rank: cost for rank, cost in costs.items() if rank // ranks % count == slowest // ranks % count}
 
 
 def _of_extremes(costs: Mapping[int, float]) -> SlowInReport:

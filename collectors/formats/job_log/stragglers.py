@@ -24,7 +24,7 @@ MAX_REPORTS = 4096  # of one log, the newest
 MAX_ROWS = 256  # of one report: a few of the slowest and fastest; a detector that lists more is read so far
 WORDS = (
     "MnRtt/Rnk", "Etpt(TF)", "using world size:", "STRAGGLER", "performance:", " performing ", "Score=", "perf scores: {",
-    "Straggler report processing time",
+    "Straggler report processing time", "use_tp_pp_dp_mapping",
 )  # fmt: skip
 """A line with none of these is of no report."""
 
@@ -33,6 +33,7 @@ _OTHER_SIZES = (
     ("pp", re.compile(r"(?<!encoder-)pipeline-model-parallel size: (\d{1,5})")),
     ("cp", re.compile(r"(?<!hierarchical )context-parallel size: (\d{1,5})")),
 )
+_STAGES_INSIDE = re.compile(r"\buse_tp_pp_dp_mapping \.{2,60} (True|False)\s*$")
 _EXTREME = re.compile(r"\bM[nx](Rtt|Tmp|Clk)/Rnk: (\d{1,9}(?:\.\d{1,6})?)(?:ms|C|MHz)/(\d{1,7})\b")
 _OF_EXTREME = {
     "Rtt": (quantities.SECONDS, 1e-3),
@@ -80,6 +81,7 @@ class Stragglers:
         self._told_by = ""
         self._world_size: int | None = None
         self._sizes: dict[str, int] = {}
+        self._stages_inside: dict[str, int] = {}
         self._listed = 0
         self._reports: deque[_Report] = deque(maxlen=MAX_REPORTS)
         self._scores_of = ""  # the quantity of the scores that follow
@@ -93,6 +95,8 @@ class Stragglers:
                 "tp": int(found[2]),
                 **{name: int(of[1]) for name, each in _OTHER_SIZES if (of := each.search(text))},
             }
+        elif found := _STAGES_INSIDE.search(text):
+            self._stages_inside = {"stages_inside": int(found[1] == "True")}
         elif "MnRtt/Rnk" in text:
             self._extremes(line)
         elif found := _ENDS_LISTED.search(text):
@@ -181,7 +185,8 @@ class Stragglers:
                 for column, each in zip(columns.values(), row, strict=True):
                     column.append(each)
         yield StragglerReports(
-            source=source, told_by=self._told_by, world_size=self._world_size, sizes=self._sizes, listed=self._listed,
+            source=source, told_by=self._told_by, world_size=self._world_size,
+            sizes=self._sizes and self._sizes | self._stages_inside, listed=self._listed,
             reports=len(reports), strings=tuple(names), count=len(columns["report"]),
             columns={name: column_bytes(column) for name, column in columns.items()},
         )  # fmt: skip

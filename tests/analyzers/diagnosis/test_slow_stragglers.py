@@ -115,6 +115,32 @@ def test_a_rank_slower_than_its_own_stage_is_tested() -> None:
     assert named(verdict(since.log())) == [("rank", (12,))]
 
 
+LAST = (1.0, 1.0, 1.0, 1.3)
+
+
+@pytest.mark.parametrize(("printed", "tp"), [(True, 1), (False, 1), (True, 2)])
+def test_stages_inside_replicas_are_compared_as_they_are_numbered(printed: bool, tp: int) -> None:
+    """By `--use-tp-pp-dp-mapping`; where the log does not print it, the last stage of each replica is no slow rank either."""
+    ranks, last = 16 * tp, 16 * tp - 1
+    log = MegatronJob(
+        ranks=ranks, tp=tp, pp=4, stage_times=LAST, stages_inside=True, slow={last: 1.006}, listed=ranks
+    ).log()
+    assert named(verdict(log if printed else log.replace("use_tp_pp_dp_mapping", "another"))) == []
+
+
+@pytest.mark.parametrize("stages_inside", [True, False, None])
+def test_a_slow_rank_is_tested_however_stages_are_numbered(stages_inside: bool | None) -> None:
+    """It takes longer than those of its stage."""
+    job = MegatronJob(ranks=16, pp=4, stage_times=LAST, stages_inside=stages_inside, slow={7: 1.5}, listed=16)
+    assert named(verdict(job.log())) == [("rank", (7,))]
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_without_the_job_s_sizes_the_first_and_the_last_rank_may_be_longer_stages(rank: int) -> None:
+    """A stage a rank: the embedding, or the loss."""
+    assert named(verdict(MegatronJob(ranks=4, slow={rank: 1.3}, listed=4, head=False).log())) == []
+
+
 def test_without_the_job_s_sizes_a_rank_is_less_sure() -> None:
     """It may be of a stage with more work: it is tested, and the verdict says what would show it."""
     found = verdict(MegatronJob(slow=SLOW, head=False).log())
