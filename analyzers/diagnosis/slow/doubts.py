@@ -7,10 +7,10 @@ import numpy as np
 from analyzers.diagnosis.slow.claim import node_of
 from analyzers.diagnosis.slow.grouping import grouped_median, numbered
 from analyzers.diagnosis.slow.levels import LASTING, LEAST_NOISE, SHORTEST, median_of_known, spreads, turn
-from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, OpTable
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
-from analyzers.diagnosis.slow.transfers import is_transfer
+from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, direction_of, is_transfer
 
 TOKENS_OF_EXPERTS = "how many tokens the experts of each rank get, or clocks, power and temperature of its machine"
 EXCHANGES = ("all-to-all", "all_to_all", "alltoall", "all2all", "a2a", "dispatch", "deepep", "deep_ep")
@@ -25,6 +25,7 @@ UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to 
 WORK_OF_EACH = "how much work each operation had: a column `tokens`"
 GROWTH = "attention's grows with its square, and what is fixed with none"
 WORK_ALIKE = "how long a peer takes for as much work, or the lengths of the sequences"
+ITS_STAGE = "the stage of each rank: a column `stage`"
 OF_DOCUMENTS = 0.03  # by which microbatches of as much work differ, for their documents to be unlike
 MOST_PEERS = 32  # that are compared for it
 UNSTEADY = 3.0  # times the usual spread of workers in a step: one of warm-up, or of another load
@@ -35,10 +36,7 @@ NOTICED = 0.1  # of a worker's computation: shorter operations do not count
 def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
     """Return what else may make a worker slow, and what would decide; None where nothing speaks against its machine."""
     if not alike(seen) and seen.table.workers[number].pp < 0:
-        return (
-            "the trace has transfers between stages and no column of stages",
-            "the stage of each rank: a column `stage`",
-        )
+        return "the trace has transfers, or forwards ahead, as stages have, and no column of stages", ITS_STAGE
     if (found := _is_over(seen, number) or _of_unlike_work(seen, number)) is not None:
         return found
     shared = float(seen.levels.shared[number])
@@ -203,9 +201,26 @@ def _takes_longer_in(seen: SlowSituation, number: int, parts: tuple[str, ...]) -
 
 
 def alike(seen: SlowSituation) -> bool:
-    """Whether no transfer shows that workers have stages that the trace does not name."""
+    """Whether neither a transfer nor the order of operations shows that workers have stages that the trace does not name."""
     codes = np.unique(seen.table.operation).tolist()
-    return not any(is_transfer(seen.table.operations[code]) for code in codes)
+    return not any(is_transfer(seen.table.operations[code]) for code in codes) and not _run_ahead(seen.compute)
+
+
+def _run_ahead(table: OpTable) -> bool:
+    """Whether workers run unlike numbers of forwards before a step's first backward, as stages do, in steps without lost rows."""
+    if not table.has_starts:
+        return False
+    ways, places = [direction_of(name) for name in table.operations], len(table.workers) * len(table.steps)
+    backward, forward = (
+        np.array([one == way for one in ways], np.bool_)[table.operation] for way in (BACKWARD, FORWARD)
+    )
+    at, first = np.arange(len(table.place)), np.full(places, -1)
+    np.maximum.at(first, table.place[backward], len(at) - at[backward])
+    ahead = np.bincount(table.place[forward & (len(at) - at > first[table.place])], minlength=places)
+    count = np.bincount(table.place, minlength=places)
+    known = (first > 0) & (count == count.max(initial=0))
+    shown = np.where(known, ahead, np.nan).reshape(len(table.workers), -1)
+    return bool(np.ptp((each := median_of_known(shown, axis=1))[np.isfinite(each)]) >= 1) if known.any() else False
 
 
 def of_one_kind(seen: SlowSituation, slow: list[int]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from analyzers.diagnosis.slow.claim import MOST_NAMED, WORTH, evidence_of, finding, price, suspect_of, with_costs
 from analyzers.diagnosis.slow.costs import without_workers
-from analyzers.diagnosis.slow.doubts import work_times
+from analyzers.diagnosis.slow.doubts import ITS_STAGE, alike, work_times
 from analyzers.diagnosis.slow.op_table import COMMUNICATION
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.own_time import long_own_time
@@ -77,6 +78,8 @@ def _healthy(seen: SlowSituation) -> Finding:
         return unmeasured(
             f"{lone} is the only one of its stage with its model of device: a second one would show its pace"
         )
+    if (latent or seen.outliers.spread > UNLIKE) and not alike(seen) and min(one.pp for one in seen.table.workers) < 0:
+        return replace(unmeasured(f"whether ranks that take longer have more work: {ITS_STAGE}"), rejected=latent)
     spread_text, limit_text = (f"{float(np.exp(one) - 1):.1%}" for one in (seen.outliers.spread, seen.outliers.limit))
     if len({worker.pp for worker in seen.table.workers}) > 1 and not seen.table.has_starts:
         text = f"no worker of {len(seen.table.workers):,} takes {limit_text} longer than its peers"

@@ -43,6 +43,7 @@ ALWAYS = 0.8  # a machine that is slow is so in this share of its steps
 AS_SLOW = 0.5  # of another's excess, from which on a worker may be slow by the same cause
 LATENT = 1.01  # a worker that costs the job less does not slow it
 FEWEST_STEPS, FEWEST_TIMES = 3, 4
+FIRST_OR_LAST = "the first and the last rank may have other duties: an embedding, a loss, the log"
 
 
 def slow_workers(seen: SlowSituation) -> Iterator[Finding]:
@@ -190,12 +191,11 @@ def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
     if several(seen, seen.outliers.slow.tolist()):
         return LIKELY, "others are slow at the same time"
     if not compared(seen, number):
-        return LIKELY, "nothing of the trace shows that the others have the same duty"
+        text = "nothing of the trace shows that the others have the same duty"
+        return (DOUBTFUL, f"{text}; {FIRST_OR_LAST}") if _is_first_or_last(seen, number) else (LIKELY, text)
     if not of_known_work(seen, number):
-        return (
-            LIKELY,
-            "nothing of the trace shows how much work it had: tokens, its stage, or other stages of its replica",
-        )
+        text = "nothing of the trace shows how much work it had: tokens, its stage, or other stages of its replica"
+        return (DOUBTFUL, f"{text}; {FIRST_OR_LAST}") if _is_first_or_last(seen, number) else (LIKELY, text)
     if not has_other_stage(seen, number) and not is_longer_by_tokens(seen, number):
         return LIKELY, "as many tokens may cost unlike: longer documents, images or experts would look the same"
     if cost_of(seen, number) < WORTH:
@@ -203,6 +203,12 @@ def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
     if not np.isfinite(seen.step_seconds).any():
         return LIKELY, "without a column of starts its cost is not proven"
     return PROVEN, ""
+
+
+def _is_first_or_last(seen: SlowSituation, number: int) -> bool:
+    """Whether a worker without a stage or a replica has the lowest or the highest rank of all."""
+    ranks, worker = [one.rank for one in seen.table.workers if one.rank is not None], seen.table.workers[number]
+    return max(worker.pp, worker.dp) < 0 and worker.rank in (min(ranks, default=None), max(ranks, default=None))
 
 
 def _many(seen: SlowSituation, slow: list[int]) -> Finding:

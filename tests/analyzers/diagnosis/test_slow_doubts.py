@@ -31,6 +31,30 @@ def test_without_a_column_of_stages_a_long_stage_is_no_slow_machine(replicas: in
     assert verdict.symptom != "healthy"
 
 
+@pytest.mark.parametrize(("stages", "replicas", "splits"), [
+    (4, 1, (1, 1, 1, 1.35)), (4, 1, (1.35, 1, 1, 1)), (4, 1, (1, 1.35, 1, 1)), (8, 1, (*[1] * 7, 1.3)), (2, 4, (1, 1.35)),
+])  # fmt: skip
+@pytest.mark.parametrize("all_rows", [True, False])
+def test_stages_show_by_their_order_where_neither_column_nor_transfer_names_them(
+    stages: int, replicas: int, splits: tuple[float, ...], all_rows: bool
+) -> None:
+    """Each runs as many forwards ahead as stages come after it. A long one is no slow machine, no host that stalls, and not healthy."""
+    table = simulated(OpJob(stages=stages, replicas=replicas, splits=splits))
+    table = table.kept(np.flatnonzero(~table.named("send", "recv") if all_rows else table.named("compute")))
+    verdict = _without(table, "pp", "dp").verdict()
+    assert named_nobody(verdict)
+    assert verdict.symptom != "healthy"
+
+
+@pytest.mark.parametrize(("rank", "at_an_end"), [(0, True), (5, False), (7, True)])
+def test_the_first_and_the_last_rank_are_less_sure_without_stages(rank: int, at_an_end: bool) -> None:
+    """They may have an embedding or a loss, or write the log."""
+    job = OpJob(stages=1, replicas=8, worker=lambda _, replica, __: 1.4 if replica == rank else 1.0)
+    verdict = _without(simulated(job), "pp", "dp").verdict()
+    assert (ranks(verdict), verdict.action.kind) == ([rank], "probe")
+    assert ("first and the last rank" in verdict.culprits[0].why) == at_an_end
+
+
 def test_ranks_of_which_nothing_shows_the_same_duty_are_not_evicted() -> None:
     """Computations alone, without stages, replicas or a collective."""
     table = simulated(OpJob(stages=8, replicas=1, splits=(*[1] * 7, 1.5)))
