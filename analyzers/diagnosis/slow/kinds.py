@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,10 +30,9 @@ UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
 
 def findings(seen: SlowSituation) -> Iterator[Finding]:
     """Yield a finding for each kind of slowness that is worth one; else one that nothing is wrong, or what cannot be decided."""
-    if (number := _in_another_unit(seen)) is not None:
-        yield unmeasured(
-            f"the unit of time of each trace: that of {seen.table.workers[number].name} is another than the others'"
-        )
+    if (pair := _of_two_units(seen)) is not None:
+        first, other = (seen.table.workers[number].name for number in pair)
+        yield unmeasured(f"the unit of time of each trace: that of {first} is another than that of {other}")
         return
     made = [
         *slow_workers(seen),
@@ -46,10 +46,16 @@ def findings(seen: SlowSituation) -> Iterator[Finding]:
     yield from sorted(made, key=lambda finding: -finding.costs) or (_healthy(seen),)
 
 
-def _in_another_unit(seen: SlowSituation) -> int | None:
-    """Return a worker whose times are a hundred times as long or as short as those of its peers; None: there is none."""
-    level = np.nan_to_num(np.where(seen.levels.peers > 2, np.abs(seen.levels.level), 0.0))
-    return int(np.argmax(level)) if float(level.max(initial=0.0)) > OTHER_UNIT else None
+def _of_two_units(seen: SlowSituation) -> tuple[int, int] | None:
+    """Return two workers of one duty of which one takes a hundred times as long, the more unusual one first."""
+    levels = seen.levels
+    for duty in np.unique(levels.duty).tolist():
+        members = np.flatnonzero((levels.duty == duty) & np.isfinite(levels.level))
+        if len(members) > 1 and float(np.ptp(levels.level[members])) > OTHER_UNIT:
+            ends = members[np.argsort(levels.level[members])][[0, -1]].tolist()
+            first, other = sorted(ends, key=lambda number: -abs(float(levels.level[number])))
+            return first, other
+    return None
 
 
 def unmeasured(why: str) -> Finding:
@@ -91,7 +97,7 @@ def _healthy(seen: SlowSituation) -> Finding:
     if seen.outliers.spread > UNLIKE:
         fault_class = "unlike_machines"
         how = (
-            "steadily, and none stands apart: unlike machines"
+            "steadily, and none stands apart: unlike shares of the work, or unlike machines"
             if at_times < WORTH
             else "from step to step, and none stands apart"
         )
@@ -176,13 +182,16 @@ def _alone_of_its_model(seen: SlowSituation) -> str:
 def _without_trace(seen: SlowSituation) -> str:
     """Name the ranks that the job has and of which there is no trace, by their number or else by their place."""
     workers = seen.table.workers
-    traced = {worker.rank for worker in workers}
-    unseen = [rank for rank in range(seen.topology.world_size or 0) if rank not in traced] if None not in traced else []
-    if unseen:
-        return f"rank{'s' if len(unseen) > 1 else ''} {ranges(unseen)}"
+    traced = sorted({worker.rank for worker in workers if worker.rank is not None})
     places = {(worker.pp, worker.dp) for worker in workers}
     stages, replicas = ({place[axis] for place in places} for axis in (0, 1))
     holes = sorted((pp, dp) for pp in stages for dp in replicas if (pp, dp) not in places)
+    if not (unseen := sorted({*range(seen.topology.world_size or 0)} - {*traced})) and not holes:
+        # Where a tensor-parallel group has one trace, every fourth rank is there, or every eighth.
+        apart = min((after - one for one, after in pairwise(traced)), default=1)
+        unseen = sorted({*range(traced[0], traced[-1], apart)} - {*traced}) if traced else []
+    if unseen and len(traced) == len(workers):
+        return f"rank{'s' if len(unseen) > 1 else ''} {ranges(unseen)}"
     return ", ".join(f"pp{pp}/dp{dp}" for pp, dp in holes[:MOST_NAMED])
 
 

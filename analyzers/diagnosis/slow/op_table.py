@@ -6,7 +6,7 @@ Only durations are compared between workers: their clocks may differ, and an ori
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -180,6 +180,14 @@ def column(batch: Sequence[OpTimings], name: str) -> NDArray[Any]:
         whole = len(data) == record.count * kind.itemsize
         parts.append(data if whole else np.full(record.count, _UNSET.get(name, -1), kind).tobytes())
     return np.frombuffer(b"".join(parts), kind)
+
+
+def with_like_work(table: OpTable) -> OpTable:
+    """Forget the work of operations of which a worker has none: its seconds are not compared with seconds for each token."""
+    code, count = table.worker * len(table.operations) + table.operation, len(table.workers) * len(table.operations)
+    rows, known = np.bincount(code, minlength=count), np.bincount(code, np.isfinite(table.work), count)
+    lacking = ((rows > 0) & (known == 0)).reshape(len(table.workers), -1).any(axis=0)[table.operation]
+    return replace(table, work=np.where(lacking, np.nan, table.work)) if lacking.any() else table
 
 
 def recorded_twice(records: Sequence[OpTimings]) -> str:

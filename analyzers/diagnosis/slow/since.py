@@ -42,9 +42,10 @@ def _of_those(seen: SlowSituation, who: str, members: Ints, size: float, at: int
     What most or half of them share is no rise of all: those that rise by less than half of it are left out.
     """
     own = seen.levels.by_step[members]
+    known = np.isfinite(own[:, :at]).any(axis=1) & np.isfinite(own[:, at:]).any(axis=1)
     own = np.where(np.isfinite(own), own, median_of_known(own, axis=1)[:, None]) + seen.levels.step_level
     each = rises(np.nan_to_num(own), np.full(len(members), at))[0]
-    grown = each > size / 2
+    grown = known & (each > size / 2)
     if grown.all() or not grown.any():
         return who, size, at, MISSING
     those = listed([seen.table.workers[number] for number in members[grown].tolist()])

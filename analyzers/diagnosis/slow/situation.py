@@ -11,7 +11,7 @@ from analyzers.diagnosis.slow import costs, levels, outliers, pipeline
 from analyzers.diagnosis.slow.costs import SlowCosts
 from analyzers.diagnosis.slow.grouping import Floats, Mask, row_median
 from analyzers.diagnosis.slow.levels import Levels
-from analyzers.diagnosis.slow.op_table import BATCH, COMPUTE, OpTable
+from analyzers.diagnosis.slow.op_table import BATCH, COMPUTE, OpTable, with_like_work
 from analyzers.diagnosis.slow.outliers import Outliers
 from analyzers.diagnosis.slow.pipeline import Pipeline
 from analyzers.model.topology import Topology
@@ -80,7 +80,7 @@ def _settled(table: OpTable) -> OpTable:
 
 def measure(table: OpTable, topology: Topology) -> SlowSituation | None:
     """Return what a trace shows after its warm-up; None where none of its operations is compute."""
-    table = _settled(table)
+    table = with_like_work(_settled(table))
     kinds = table.kind
     mask = kinds == COMPUTE
     mask &= _in_steps(table, mask)

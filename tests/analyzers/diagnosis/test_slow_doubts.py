@@ -38,7 +38,7 @@ def test_without_a_column_of_stages_a_long_stage_is_no_slow_machine(replicas: in
 def test_stages_show_by_their_order_where_neither_column_nor_transfer_names_them(
     stages: int, replicas: int, splits: tuple[float, ...], all_rows: bool
 ) -> None:
-    """Each runs as many forwards ahead as stages come after it. A long one is no slow machine, no host that stalls, and not healthy."""
+    """Each runs as many forwards ahead as stages come after it. A long one is no machine."""
     table = simulated(OpJob(stages=stages, replicas=replicas, splits=splits))
     table = table.kept(np.flatnonzero(~table.named("send", "recv") if all_rows else table.named("compute")))
     verdict = _without(table, "pp", "dp").verdict()

@@ -161,7 +161,7 @@ def test_what_unlike_machines_cost_is_stated() -> None:
     """Half of them are slow, each by another factor: none is named, and what that costs is no secret."""
     worker = lambda _, replica, __: 1.0 + 0.06 * replica  # noqa: E731
     said = _said(simulated(replace(REPLICAS, worker=worker)))
-    assert "unlike machines; were they as fast as their mean, the job would save 1" in said
+    assert "or unlike machines; were they as fast as their mean, the job would save 1" in said
 
 
 def test_one_operation_of_each_of_two_workers_shows_no_slow_job() -> None:

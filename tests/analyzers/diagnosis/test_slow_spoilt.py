@@ -70,6 +70,43 @@ def test_a_hole_among_the_workers_is_not_healthy() -> None:
     assert any("pp2/dp1 left no trace" in one.what for one in verdict.missing)
 
 
+@pytest.mark.parametrize(("apart", "symptom"), [(1, "unknown"), (4, "healthy")])
+def test_a_hole_among_the_ranks_is_not_healthy(apart: int, symptom: str) -> None:
+    """Without stages and replicas their numbers show it; of a tensor-parallel group one may be traced."""
+    table = simulated(OpJob(stages=1, replicas=8, worker=Slow(1.5, place=(0, 5) if apart == 1 else (9, 9))))
+    table = table.kept(table.columns["rank"] != 5) if apart == 1 else table
+    unset = np.full(len(table), -1)
+    verdict = table.changed(pp=unset, dp=unset, rank=table.columns["rank"] * apart).verdict()
+    assert verdict.symptom == symptom
+    assert any("rank 5 left no trace" in one.what for one in verdict.missing) == (apart == 1)
+
+
+@pytest.mark.parametrize("others", [1, 4])
+def test_traces_of_two_units_are_not_compared(others: int) -> None:
+    """Seconds of some, milliseconds of the others: half of them or one."""
+    table = simulated(OpJob(stages=1, replicas=8))
+    longer = np.where(table.columns["rank"] < others, 1e3, 1.0)
+    verdict = table.changed(duration=table.columns["duration"] * longer).verdict()
+    assert (verdict.symptom, verdict.culprits) == ("unknown", ())
+    assert "the unit of time of each trace: that of rank" in verdict.missing[0].what
+
+
+def test_seconds_for_each_token_are_not_compared_with_seconds() -> None:
+    """One worker alone has a column of tokens."""
+    table = simulated(OpJob(stages=1, replicas=8))
+    verdict = table.changed(work=np.where(table.columns["rank"] == 5, 8192.0, np.nan)).verdict()
+    assert verdict.symptom == "healthy"
+
+
+def test_workers_that_end_before_the_others_did_not_become_slow() -> None:
+    """Half of the ranks have no step of what takes longer, as those of another job."""
+    table = simulated(OpJob(stages=1, replicas=8, steps=24))
+    late = table.columns["step"] >= 12
+    table = table.changed(duration=table.columns["duration"] * np.where(late, 1.6, 1.0))
+    verdict = table.kept(~late | (table.columns["rank"] < 4)).verdict()
+    assert "anks 0-3 (4 of 8) take" in verdict.evidence[0].text
+
+
 def test_what_it_costs_is_in_the_report() -> None:
     """The first screen has the share of each step and GPU hours a day, T / T_ideal, and costs by operation, stage and kind."""
     verdict = simulated(OpJob(worker=Slow(1.5), jitter=0.001)).verdict()
