@@ -172,7 +172,7 @@ def _has_experts(seen: SlowSituation) -> str:
     if any(word in name for name in names for word in EXCHANGES):
         return "the ranks exchange tokens"
     own = next((name for name in names if any(word in name for word in EXPERTS)), "")
-    return f"{own} is of experts" if own else ""
+    return f"there are operations of experts ({own})" if own else ""
 
 
 def is_longer_by_tokens(seen: SlowSituation, number: int) -> bool:

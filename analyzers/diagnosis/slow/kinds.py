@@ -23,6 +23,7 @@ from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
 
 UNSEEN = float(np.log(1.25))  # a trace that does not show so much leaves it open whether a job is healthy
+BLIND = float(np.log(2.0))  # a trace that does not show a worker of half the speed shows none
 UNPLAYED = "whether a stage, the data or a link holds the job up: when operations started, which the trace lacks, would show it"
 OTHER_UNIT = float(np.log(100.0))  # a machine that is slower by as much would hold the job up altogether
 UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
@@ -108,6 +109,9 @@ def _healthy(seen: SlowSituation) -> Finding:
         fault_class = "even_pace"
         workers = f"{len(seen.table.workers):,}"
         text = f"no worker of {workers} takes {limit_text} longer than its peers, the least that shows, or longer than before"
+        if seen.outliers.limit > BLIND:
+            why = "whether a worker is slower by less: more steps, or steps that vary less, would show it"
+            return replace(unmeasured(why), evidence=(evidence_of(seen.table.workers[0], text),))
     shown = evidence_of(seen.table.workers[0], text)
     missing = ("more steps would show whether a worker is slower by less",) if seen.outliers.limit > UNSEEN else ()
     return finding(fault_class, "healthy", "none", evidence=with_costs(seen, shown), rejected=latent, missing=missing)

@@ -7,6 +7,7 @@ goes on with it, and a report evicts none: its machine is tested.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -204,5 +205,7 @@ def _weak(table: StragglerTable) -> Iterator[Finding]:
         text = _text(table, _since(table, unit, [len(table.slow) - 1]))
         yield finding("slow_undecided", "slow", "unknown", evidence=(_shown(table, text),), missing=(MORE,))
     elif often >= max(FEWEST_REPORTS, STEADY * len(table.slow)):
-        text = f"{often} of {len(table.slow)} reports name a slow rank, each time another"
+        unit, count = Counter(unit for one in table.slow for unit in one.units).most_common(1)[0]
+        who = f"rank{'s' if table.width > 1 else ''} {ranges(table.ranks(unit))} most often, but not in the newest"
+        text = f"{often} of {len(table.slow)} reports name a slow rank, {who if 2 * count > often else 'each time another'}"
         yield finding("slow_undecided", "slow", "unknown", evidence=(_shown(table, text),), missing=(A_TRACE,))

@@ -89,7 +89,8 @@ class Stragglers:
     def take(self, line: Line) -> None:
         """Read a line that has one of WORDS."""
         text = line.text
-        if found := _SIZES.search(text):
+        if found := _SIZES.search(text):  # the job begins anew, and a rank may be on another machine than before
+            self._reports.clear()
             self._world_size = int(found[1]) if 0 < int(found[1]) <= MOST_RANKS else None
             self._sizes = {
                 "tp": int(found[2]),

@@ -253,6 +253,15 @@ def test_a_device_without_a_second_one_of_its_model_is_not_called_healthy() -> N
     assert "rank 7" in verdict.missing[0].what
 
 
+def test_workers_that_differ_too_much_to_show_one_of_half_the_speed_are_not_called_healthy() -> None:
+    """Four, whose times vary by half from one step to the next."""
+    table = simulated(OpJob(stages=1, replicas=4, microbatches=1, steps=6))
+    draws = np.exp(np.random.default_rng(2).normal(0, 0.5, len(table)))
+    longer = np.where(table.named("compute"), draws, 1.0)
+    verdict = _without(table.changed(duration=table.columns["duration"] * longer), "started").verdict()
+    assert verdict.symptom != "healthy"
+
+
 def test_without_a_column_of_stages_a_named_rank_s_stage_is_in_doubt() -> None:
     """A last stage that is longer looks like a slow machine."""
     job = OpJob(stages=1, replicas=4, worker=lambda _, replica, __: 1.4 if replica == 3 else 1.0)

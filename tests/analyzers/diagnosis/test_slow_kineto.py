@@ -164,6 +164,16 @@ def test_ranks_whose_work_may_differ_are_not_named(tmp_path: Path, device: bool,
     assert (verdict.symptom, verdict.abstained, verdict.action.kind) == ("slow", True, "none")
 
 
+@pytest.mark.parametrize("kernel", ["void fused_moe_kernel<bf16>", "cutlass::GemmGrouped", "triton_grouped_gemm_0"])
+def test_a_rank_whose_kernels_are_of_experts_may_get_more_tokens(tmp_path: Path, kernel: str) -> None:
+    """Their names show it where their exchange does not."""
+    folder = KinetoJob(device=True, times={1: 1.5}).write(tmp_path / "t")
+    for file in folder.iterdir():
+        file.write_text(file.read_text().replace("ampere_bf16_gemm", kernel))
+    verdict = judged(read_paths([folder]))
+    assert (verdict.symptom, verdict.abstained, verdict.action.kind) == ("slow", True, "none")
+
+
 def test_stages_that_the_groups_show_are_not_compared_with_one_another(tmp_path: Path) -> None:
     """The ranks of the second stage have more layers."""
     groups = tuple(

@@ -91,6 +91,20 @@ def test_a_rank_that_is_no_longer_slow_is_not_named() -> None:
     assert named(verdict(MegatronJob(slow=SLOW, since=2, until=4).log(11))) == []
 
 
+def test_a_rank_that_most_reports_named_until_lately_is_not_each_time_another() -> None:
+    """Eight of eleven named the same one."""
+    (shown, *_) = verdict(MegatronJob(slow=SLOW, until=8, listed=4).log(11)).evidence
+    assert shown.text.endswith("8 of 11 reports name a slow rank, rank 5 most often, but not in the newest")
+
+
+@pytest.mark.parametrize(("before", "after"), [(SLOW, {}), ({}, SLOW)])
+def test_reports_of_a_job_that_began_anew_are_its_own(before: dict[int, float], after: dict[int, float]) -> None:
+    """A rank may be on another machine than before: it is neither slow for that one, nor was it as fast as others."""
+    found = verdict(MegatronJob(slow=before).log(8) + MegatronJob(ranks=8, slow=after, seed=9).log(3))
+    assert named(found) == [("rank", (5,))] * len(after)
+    assert "before, it was" not in " ".join(one.why for one in found.culprits)
+
+
 def test_a_rank_that_is_slow_now_and_then_is_not_named() -> None:
     """Each report names another: the data, or a neighbour."""
     lines = [MegatronJob(slow={number % 7: 1.3}, seed=number, head=False).log(1) for number in range(9)]

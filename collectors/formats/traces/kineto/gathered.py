@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 from collectors.formats.traces.kineto.spans import Span, Spans
@@ -36,6 +37,7 @@ _DEVICE_COMMUNICATION = re.compile(
 )
 _LAUNCHES = ("nccl:", "xccl:", "hccl:")
 _ALL_TO_ALL = re.compile(r"all_?to_?all|deep_?ep", re.IGNORECASE)
+_EXPERTS = re.compile(r"moe|expert|grouped_?(?:gemm|mm)|gemm_?grouped", re.IGNORECASE)
 _TRANSFER = re.compile(r"(?<![a-z])(?:send|recv)|sendrecv", re.IGNORECASE)
 
 
@@ -61,6 +63,7 @@ class KinetoSpans:
     launches: bool = False  # of collectives, whose times on the host are no more than that
     transfers: bool = False
     all_to_all: bool = False
+    experts: bool = False  # kernels of a mixture of them
     spans: int = 0
     over: int = 0
 
@@ -121,6 +124,7 @@ class KinetoSpans:
             self._communicates(called if isinstance(called, str) else name)
             self._keep(self.device_communication, begin, end)
         else:
+            self.experts = self.experts or _is_of_experts(name)
             self._keep(self.kernels, begin, end)
 
     def _communicates(self, name: str) -> None:
@@ -140,6 +144,11 @@ class KinetoSpans:
             self.over += 1
         else:
             self.spans += kept.add(begin, end)
+
+
+@lru_cache(4_096)
+def _is_of_experts(kernel: str) -> bool:
+    return _EXPERTS.search(kernel) is not None
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

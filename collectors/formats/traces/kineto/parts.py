@@ -44,8 +44,8 @@ def parts(gathered: KinetoSpans) -> Iterator[Part]:
 
 def _named(gathered: KinetoSpans) -> str:
     """Return a name for communication, with what it consists of: what it shows of the ranks' duties is judged elsewhere."""
-    kinds = [name for name, known in (("all-to-all", gathered.all_to_all), ("send-recv", gathered.transfers)) if known]
-    return "-".join(["comm", *kinds])
+    kinds = {"all-to-all": gathered.all_to_all, "send-recv": gathered.transfers, "experts": gathered.experts}
+    return "-".join(["comm", *(name for name, known in kinds.items() if known)])
 
 
 def _of_host(gathered: KinetoSpans, communication: str) -> Iterator[Part]:
