@@ -92,6 +92,7 @@ class WorkerColumns:
     node: str | None = None
     device_model: str = ""
     moved: bool = False  # its rows name several hosts: which of them is slow is not known
+    hosts: dict[int, str] = field(default_factory=dict)  # step → its host
     strings: dict[str, int] = field(default_factory=dict)
     columns: dict[str, array[Any]] = field(
         default_factory=lambda: {name: array(ARRAY_CODES[code]) for name, code in OP_COLUMNS.items()}
@@ -130,6 +131,15 @@ def of_one_job(jobs: Collection[str]) -> None:
         raise Damaged(
             f"its rows are of {len(jobs)} jobs, such as {named}: ranks of one job are compared: split the table by job"
         )
+
+
+def on_two_hosts(rank: int, step: int, hosts: Collection[str]) -> Damaged:
+    """Return why rows of one rank are of two workers."""
+    named = " and on ".join(sorted(hosts)[:2])
+    return Damaged(
+        f"rank {rank} has step {step} on {named}: ranks that are numbered by host, or two runs, are not compared: "
+        "give each rank its number in the job"
+    )
 
 
 def left_out(source: str, damaged: int, over: int) -> Iterator[Unread]:

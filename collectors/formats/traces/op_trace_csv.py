@@ -20,6 +20,7 @@ from collectors.formats.traces.op_columns import (
     meaning,
     no_operations,
     of_one_job,
+    on_two_hosts,
 )
 from collectors.records import Record
 
@@ -93,8 +94,11 @@ def _add(gathered: CsvRows, row: list[str], meant: Meaning, place: dict[str, int
         coordinates = {name: value for name, value in places if value >= 0}
         gathered.workers[key] = WorkerColumns(key[0] if key[0] >= 0 else None, coordinates, texts.get("node") or None,
                                        texts.get("device_model", ""))  # fmt: skip
-    if texts.get("node") != (gathered.workers[key].node or texts.get("node")):
-        gathered.workers[key].moved = True
+    if host := texts.get("node"):
+        worker, step = gathered.workers[key], numbers.get("step", -1)
+        worker.moved |= host != (worker.node or host)
+        if min(step, key[0]) >= 0 and worker.hosts.setdefault(step, host) != host:
+            raise on_two_hosts(key[0], step, (host, worker.hosts[step]))
     if texts.get("job") and len(gathered.jobs) < MOST_STRINGS:
         gathered.jobs.add(texts["job"])
     gathered.workers[key].add(operation, numbers.get("step", -1), started, seconds, *counts, work)

@@ -30,6 +30,15 @@ def test_a_rank_that_changes_its_host_is_on_none_of_them(tmp_path: Path, kind: s
 
 
 @KINDS
+def test_ranks_that_are_numbered_by_host_are_not_compared(tmp_path: Path, kind: str) -> None:
+    """One step of a rank on two hosts is of two workers; a rank that went from one host to another has other steps there."""
+    (record,) = _read(tmp_path, kind, node=["n2", "n5"], step=[7, 7])
+    assert isinstance(record, Unread)
+    assert "rank 3 has step 7 on n2 and on n5" in record.reason
+    assert [one.node for one in _read(tmp_path, kind, node=["n2", "n5"], step=[7, 8])] == [None]
+
+
+@KINDS
 def test_rows_of_several_jobs_are_not_compared(tmp_path: Path, kind: str) -> None:
     """Rank 3 of one is not rank 3 of the other, and their work differs."""
     (record,) = _read(tmp_path, kind, job_id=["a", "b"])
