@@ -92,7 +92,6 @@ class WorkerColumns:
     node: str | None = None
     device_model: str = ""
     moved: bool = False  # its rows name several hosts: which of them is slow is not known
-    hosts: dict[int, str] = field(default_factory=dict)  # step → its host
     strings: dict[str, int] = field(default_factory=dict)
     columns: dict[str, array[Any]] = field(
         default_factory=lambda: {name: array(ARRAY_CODES[code]) for name, code in OP_COLUMNS.items()}

@@ -29,7 +29,7 @@ from collectors.records import Record
 class CsvRows:
     """What rows gave; ``damaged``: those that are no operation, ``over``: those beyond the bounds."""
 
-    workers: dict[tuple[int, int, int], WorkerColumns] = field(default_factory=dict)
+    workers: dict[tuple[int, int, int, str], WorkerColumns] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     rows: int = 0
@@ -58,15 +58,30 @@ def read(input: Input) -> Iterator[Record]:
     for row in rows(input.stream):
         _add(gathered, row, meant, place)
     of_one_job(gathered.jobs)
+    _find_moved(gathered)
     for worker in gathered.workers.values():
         yield from worker.records(source=input.source, at=input.at, told_by="op_trace")
     yield from left_out(input.source, gathered.damaged, gathered.over)
 
 
+def _find_moved(gathered: CsvRows) -> None:
+    """Mark who was on several hosts, in unlike steps; raise Damaged where one step of a rank was on two."""
+    hosts: dict[tuple[int, int, int], list[WorkerColumns]] = {}
+    for (rank, dp, pp, _), worker in gathered.workers.items():
+        hosts.setdefault((rank, dp, pp), []).append(worker)
+    for (rank, _, _), several in hosts.items():
+        seen: dict[int, str] = {}
+        for worker in several if len(several) > 1 else ():
+            worker.moved = True
+            for step in set(worker.columns["step"]) if worker.node and rank >= 0 else ():
+                if step >= 0 and seen.setdefault(step, worker.node or "") != worker.node:
+                    raise on_two_hosts(rank, step, (seen[step], worker.node or ""))
+
+
 def _add(gathered: CsvRows, row: list[str], meant: Meaning, place: dict[str, int]) -> None:
     try:
         numbers = {name: whole(row[place[meant.columns[name]]]) for name in WHOLE if name in meant.columns}
-        key = (numbers.get("rank", -1), numbers.get("dp", -1), numbers.get("pp", -1))
+        place_of = (numbers.get("rank", -1), numbers.get("dp", -1), numbers.get("pp", -1))
         seconds = float(row[place[meant.columns["duration"]]]) * meant.factors["duration"]
         started = _number(row, meant, place, "started") * meant.factors.get("started", 1.0)
         operation = row[place[meant.columns["operation"]]][:200]
@@ -75,9 +90,9 @@ def _add(gathered: CsvRows, row: list[str], meant: Meaning, place: dict[str, int
     except (ValueError, IndexError, KeyError, OverflowError):
         gathered.damaged += 1
         return
-    counts = (numbers.get("microbatch", -1), numbers.get("chunk", -1))
+    key, counts = (*place_of, texts.get("node", "")), (numbers.get("microbatch", -1), numbers.get("chunk", -1))
     if not (
-        is_place(*key)
+        is_place(*place_of)
         and 0 <= seconds <= LONGEST
         and all(-1 <= one < 1 << 31 for one in (*counts, numbers.get("cp", -1)))
     ):
@@ -90,15 +105,10 @@ def _add(gathered: CsvRows, row: list[str], meant: Meaning, place: dict[str, int
     gathered.rows += 1
     gathered.names.add(operation)
     if key not in gathered.workers:
-        places = zip(("dp", "pp", "cp"), (*key[1:], numbers.get("cp", -1)), strict=True)
+        places = zip(("dp", "pp", "cp"), (*place_of[1:], numbers.get("cp", -1)), strict=True)
         coordinates = {name: value for name, value in places if value >= 0}
         gathered.workers[key] = WorkerColumns(key[0] if key[0] >= 0 else None, coordinates, texts.get("node") or None,
                                        texts.get("device_model", ""))  # fmt: skip
-    if host := texts.get("node"):
-        worker, step = gathered.workers[key], numbers.get("step", -1)
-        worker.moved |= host != (worker.node or host)
-        if min(step, key[0]) >= 0 and worker.hosts.setdefault(step, host) != host:
-            raise on_two_hosts(key[0], step, (host, worker.hosts[step]))
     if texts.get("job") and len(gathered.jobs) < MOST_STRINGS:
         gathered.jobs.add(texts["job"])
     gathered.workers[key].add(operation, numbers.get("step", -1), started, seconds, *counts, work)
