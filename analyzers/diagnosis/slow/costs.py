@@ -29,7 +29,7 @@ class LongMicrobatches(NamedTuple):
     costs: float = 1.0
 
 
-class Evened(NamedTuple):
+class EvenedData(NamedTuple):
     """``agreement``: how much of what microbatches differ by all their operations agree on; ``within``: they differ in a step.
 
     ``in_whole_steps``: some steps are long on most workers, for all microbatches of a worker alike.
@@ -83,11 +83,11 @@ def _means(pipeline: Pipeline) -> dict[int, float]:
     return {operation: float(np.mean(found)) for operation, found in total.items()}
 
 
-def without_workers(pipeline: Pipeline, table: OpTable, workers: Ints, excess: Floats, since: Ints) -> Seconds:
+def without_workers(pipeline: Pipeline, workers: Ints, excess: Floats, since: Ints) -> Seconds:
     """Return the durations with these workers as fast as their peers, from the step on since which they are not."""
     found = [array.copy() for array in pipeline.seconds]
     for number in workers.tolist():
-        stage, replica = pipeline.place(table, number)
+        stage, replica = pipeline.places[number]
         found[stage][:, max(int(since[number]), 0) :, replica] /= float(np.exp(excess[number]))
     return tuple(found)
 
@@ -115,7 +115,7 @@ def _typical(seconds: Floats) -> float:
     return float(np.median(each)) if len(each) else 1e-300
 
 
-def even_data(pipeline: Pipeline) -> Evened:
+def even_data(pipeline: Pipeline) -> EvenedData:
     """Return the durations with every microbatch alike, and how they differ.
 
     All operations on one microbatch, in all stages, take longer together where it is the microbatch that is long.
@@ -136,7 +136,7 @@ def even_data(pipeline: Pipeline) -> Evened:
         for keys, array in zip(pipeline.keys, pipeline.seconds, strict=True)
     )
     longest = _longest(np.stack(list(agreed.values()))) if agreed else LongMicrobatches()
-    return Evened(
+    return EvenedData(
         even,
         _agreement(logs, agreed),
         _differ(agreed, (0, 2)),
@@ -235,13 +235,13 @@ def _stalled(pipeline: Pipeline, table: OpTable) -> tuple[int, float]:
     by_place = [np.median(array.sum(axis=0), axis=0) for array in pipeline.stalls]  # of each stage, by replica
     usual: dict[int, float] = {}
     for number in numbered(table.worker)[0].tolist():
-        stage, replica = pipeline.place(table, number)
+        stage, replica = pipeline.places[number]
         usual[number] = float(by_place[stage][replica])
     worst = max(usual, key=lambda number: usual[number])
     others = [seconds for number, seconds in usual.items() if number != worst]
     if not others or usual[worst] <= STALLS_MORE * float(np.median(others)):
         return -1, 1.0
-    stage, replica = pipeline.place(table, worst)
+    stage, replica = pipeline.places[worst]
     left = [array.copy() for array in pipeline.stalls]
     left[stage][:, :, replica] *= float(np.median(others)) / usual[worst]
     return worst, _times(pipeline, pipeline.step_seconds(stalls=tuple(left)))

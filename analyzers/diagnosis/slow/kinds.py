@@ -132,7 +132,7 @@ def _waited_for(seen: SlowSituation) -> Finding | None:
     if seen.pipeline is None or level[number] < UNSEEN:
         return None
     healed = without_workers(
-        seen.pipeline, seen.compute, np.array([number]), seen.levels.level, np.zeros_like(seen.outliers.changed_at)
+        seen.pipeline, np.array([number]), seen.levels.level, np.zeros_like(seen.outliers.changed_at)
     )
     costs = seen.pipeline.slowdown(healed)
     if costs < float(np.exp(UNSEEN)):

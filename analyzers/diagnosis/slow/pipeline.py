@@ -43,7 +43,7 @@ class Pipeline:
     transfer: dict[str, Floats]  # direction → seconds by the index of the sending stage and of the replica
     rest: Floats
     stalls: tuple[Floats, ...]  # as ``seconds``: before each operation
-    anonymous: bool = False  # replicas are the workers' numbers: the trace does not name them
+    places: tuple[tuple[int, int], ...]  # of each worker: the indices of its stage and its replica
     compared: Mask | None = None
 
     def step_seconds(
@@ -73,24 +73,11 @@ class Pipeline:
         """Return how long each step takes as it is."""
         return self.step_seconds()
 
-    def place(self, table: OpTable, worker: int) -> tuple[int, int]:
-        """Return the indices of a worker's stage and replica."""
-        found = table.workers[worker]
-        return self._of_pp[found.pp], worker if self.anonymous else self._of_dp[found.dp]
-
-    @cached_property
-    def _of_pp(self) -> dict[int, int]:
-        return {pp: index for index, pp in enumerate(self.stages)}
-
-    @cached_property
-    def _of_dp(self) -> dict[int, int]:
-        return {dp: index for index, dp in enumerate(self.replicas)}
-
-    def stalled(self, table: OpTable, worker: int) -> float:
+    def stalled(self, worker: int) -> float:
         """Return for how many seconds the host of a worker stalls, or those of all for -1."""
         if worker < 0:
             return float(sum(array.sum() for array in self.stalls))
-        stage, replica = self.place(table, worker)
+        stage, replica = self.places[worker]
         return float(self.stalls[stage][:, :, replica].sum())
 
     def slowdown(self, seconds: tuple[Floats, ...], since: int = 0) -> float:
@@ -138,12 +125,14 @@ def build(table: OpTable, computes: Mask) -> Pipeline | None:
     if nodes is None:
         return None
     rest = _rest(table, compute)
-    places = replicas if not anonymous else []
-    transfer = {direction: by_edge(table, direction, stages, places) for direction in (FORWARD, BACKWARD)}
+    transfer = {
+        direction: by_edge(table, direction, stages, [] if anonymous else replicas) for direction in (FORWARD, BACKWARD)
+    }
     transfer[LOCAL] = np.zeros((len(stages), len(replicas)))
     return Pipeline(
-        tuple(stages), tuple(replicas), tuple(keys), tuple(arrays), nodes, transfer, rest, tuple(idle), anonymous
-    )
+        tuple(stages), tuple(replicas), tuple(keys), tuple(arrays), nodes, transfer, rest, tuple(idle),
+        tuple(zip(stage.tolist(), replica.tolist(), strict=True)),
+    )  # fmt: skip
 
 
 def _dense(rows: OpTable, stall: Floats, replica: Ints, replicas: int) -> tuple[Ints, Floats, Floats]:

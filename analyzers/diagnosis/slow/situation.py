@@ -100,8 +100,8 @@ def measure(table: OpTable, topology: Topology) -> SlowSituation | None:
     if not _true_to_life(played, seen.step_seconds):
         return seen
     since = apart.changed_at
-    healed = costs.without_workers(played, compute, apart.slow, apart.excess, since)
-    by_worker = {number: _alone(played, compute, apart, number, healed) for number in apart.slow[:MOST_PLAYED].tolist()}
+    healed = costs.without_workers(played, apart.slow, apart.excess, since)
+    by_worker = {number: _alone(played, apart, number, healed) for number in apart.slow[:MOST_PLAYED].tolist()}
     together = played.slowdown(healed, max(int(since[apart.slow].min(initial=len(table.steps) - 1)), 0))
     left = costs.measure(replace(played, seconds=healed), compute)
     return replace(
@@ -113,13 +113,13 @@ def measure(table: OpTable, topology: Topology) -> SlowSituation | None:
     )
 
 
-def _alone(played: Pipeline, compute: OpTable, apart: Outliers, number: int, healed: tuple[Floats, ...]) -> float:
+def _alone(played: Pipeline, apart: Outliers, number: int, healed: tuple[Floats, ...]) -> float:
     """Return how many times as long steps take with this one of the slow workers as they do with none.
 
     Where several are slow, a step is no shorter with one of them healed, and the job waits for each.
     """
     others = apart.slow[apart.slow != number]
-    left = costs.without_workers(played, compute, others, apart.excess, apart.changed_at)
+    left = costs.without_workers(played, others, apart.excess, apart.changed_at)
     return replace(played, seconds=left).slowdown(healed, max(int(apart.changed_at[number]), 0))
 
 

@@ -101,9 +101,7 @@ def uneven_data(seen: SlowSituation) -> Iterator[Finding]:
     longest = seen.costs.longest
     if longest.share > ONE_REPLICA and len(seen.pipeline.replicas) > 1:
         mine = [
-            one
-            for place, one in enumerate(seen.table.workers)
-            if seen.pipeline.place(seen.table, place)[1] == longest.replica
+            one for place, one in enumerate(seen.table.workers) if seen.pipeline.places[place][1] == longest.replica
         ]
         source = mine[0]
         if len(seen.pipeline.stages) < 2 and not np.isfinite(seen.compute.work).all():
@@ -217,11 +215,11 @@ def stalled_hosts(seen: SlowSituation) -> Iterator[Finding]:
     ):  # they wait for stages that no column names
         return
     number, alone = seen.costs.stalled
-    filler, kind = stalls.filled_by(seen.table, number, seen.pipeline.stalled(seen.table, number))
+    filler, kind = stalls.filled_by(seen.table, number, seen.pipeline.stalled(number))
     shown_alone = alone >= WORTH and kind == LOADER  # beside a loader that all have
     one_host = number >= 0 and (shown_alone or np.log(alone) > ONE_HOST * np.log(seen.costs.stalls))
     if number >= 0 and not one_host:
-        filler, kind = stalls.filled_by(seen.table, -1, seen.pipeline.stalled(seen.table, -1))
+        filler, kind = stalls.filled_by(seen.table, -1, seen.pipeline.stalled(-1))
     if not one_host and _are_usual(seen.pipeline):
         missing = GAPS
         if kind == LOADER:

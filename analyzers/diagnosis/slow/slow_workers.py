@@ -239,7 +239,7 @@ def open_sets(seen: SlowSituation) -> Iterator[Finding]:
         times, costs = float(np.exp(np.median(excess[members[slower]]))), float(np.exp(excess.max()))
         if seen.pipeline is not None:
             since = np.zeros(len(excess), np.int64)
-            healed = without_workers(seen.pipeline, seen.compute, members[slower], excess, since)
+            healed = without_workers(seen.pipeline, members[slower], excess, since)
             costs = seen.pipeline.slowdown(healed)
         if costs < LATENT:
             continue
