@@ -19,7 +19,7 @@ NO_LOSS = "Its loss is unmeasured: no reader finds one in the lines of its logs,
 
 def sentences(progress: Mapping[str, Any]) -> list[str]:
     """Say how long its steps are silent and may be, by which rhythm, if they take longer, and where it pauses."""
-    allowed, p99 = progress["allowed_seconds"], progress["p99_seconds"]
+    allowed = progress["allowed_seconds"]
     if progress["ended_at"] is not None:
         how = progress.get("ended_how", "")
         said = (
@@ -30,11 +30,7 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
     elif allowed is None:
         said = "There is no bound on its silence: it reports no steps."
     else:
-        said = f"Its steps have been silent for {progress['silent_now_seconds']:.0f} s; {allowed:.0f} s are allowed now"
-        said += (
-            "." if p99 is None else f", by the p99 of {progress['intervals']:,} reports ({p99:.3g} s) and its pauses."
-        )
-        said += _goes_on(progress) if progress["silent_now_seconds"] > allowed else ""
+        said = _silence(progress, allowed)
     slow = progress["slowdown"] if progress["ended_at"] is None else None
     return [
         said,
@@ -45,6 +41,26 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
         *(_pauses(one) for one in progress["habits"]),
         *_of_unconfirmed(progress.get("unconfirmed", ())),
     ]
+
+
+def _silence(progress: Mapping[str, Any], allowed: float) -> str:
+    """Say for how long no step came, and may come: within what agents have sent, as they send every some seconds only."""
+    silent, bound = progress["silent_now_seconds"], f"{allowed:.0f} s are allowed now{_by_its_rhythm(progress)}."
+    if progress["is_outdated"]:
+        newest = f"the newest ended {silent:.0f} s ago, and agents send every some seconds"
+        return f"Its steps went on after the engine last looked: {newest}. Within what they have sent, {bound}"
+    said = f"Within what its agents have sent, no step ended for {silent:.0f} s; {bound}"
+    return said + (_goes_on(progress) if silent > allowed else "")
+
+
+def _by_its_rhythm(progress: Mapping[str, Any]) -> str:
+    """Say by which of its own intervals and pauses the bound is so long; empty before they are known."""
+    p99 = progress["p99_seconds"]
+    if p99 is None:
+        return ""
+    usual = f": of its {progress['intervals']:,} intervals between reports 99 % were at most {p99:.3g} s"
+    longest = max([progress.get("by_chance_seconds", 0.0), *(one["seconds"] for one in progress["habits"])])
+    return f"{usual}, its pauses {longest:.0f} s at most" if longest else usual
 
 
 def _pauses(habit: Mapping[str, Any]) -> str:

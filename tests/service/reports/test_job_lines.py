@@ -24,6 +24,7 @@ def test_a_job_whose_first_steps_have_just_come_is_not_said_to_report_none(is_ou
 def test_steps_without_a_loss_are_said_to_have_none() -> None:
     """A NaN in a line whose loss no reader knows opens nothing: that is said where the steps are known, and where to look."""
     known = {**UNKNOWN, "allowed_seconds": 8.0, "p99_seconds": 0.3, "intervals": 60, "silent_now_seconds": 1.0}
+    known["is_outdated"] = False
 
     assert (
         sentences({**known, "has_loss": True})[1:]
@@ -49,9 +50,26 @@ def test_steps_that_are_silent_for_long_while_the_job_works_are_no_standstill(
         "intervals": 60,
         "silent_now_seconds": silent,
         "witnesses": witnesses,
+        "is_outdated": False,
     }
     said = sentences({**UNKNOWN, **known})[0]
     assert ("These are as usual: its CPU time." in said) == goes_on
+
+
+def test_what_agents_have_not_sent_yet_is_no_silence() -> None:
+    """The newest step of an agent that sends every 10 s is older than the bound now and then: that is compared with nothing."""
+    known = {**UNKNOWN, "allowed_seconds": 8.0, "p99_seconds": 1.0, "intervals": 173, "silent_now_seconds": 14.0}
+    newer = sentences({**known, "is_outdated": True})[0]
+    looked = sentences({**known, "is_outdated": False, "silent_now_seconds": 1.0, "by_chance_seconds": 3.0})[0]
+
+    assert newer == (
+        "Its steps went on after the engine last looked: the newest ended 14 s ago, and agents send every some seconds. Within "
+        "what they have sent, 8 s are allowed now: of its 173 intervals between reports 99 % were at most 1 s."
+    )
+    assert looked == (
+        "Within what its agents have sent, no step ended for 1 s; 8 s are allowed now: of its 173 intervals between reports 99 % "
+        "were at most 1 s, its pauses 3 s at most."
+    )
 
 
 @pytest.mark.parametrize(
