@@ -226,7 +226,9 @@ def _print_ettr(ettr: dict[str, float | None]) -> None:
 
     def shown(ending: str) -> str:
         hour = ettr[f"sliding_hour{ending}"]
-        return f"{ettr[f'cumulative{ending}']:.1%} of its time" + ("" if hour is None else f", {hour:.1%} of the last hour")
+        return f"{ettr[f'cumulative{ending}']:.1%} of its time" + (
+            "" if hour is None else f", {hour:.1%} of the last hour"
+        )
 
     print_lines(["", f"in training (ETTR): {shown('')}"])
     if ettr["cumulative_partial"] != ettr["cumulative"]:

@@ -54,6 +54,8 @@ def what_to_do(verdict: Verdict) -> str:
     known = name_culprits([one for one in verdict.culprits if one.kind not in NOT_A_MACHINE] or verdict.culprits)
     suspects = f"{known[:1].lower()}{known[1:]}" if known else "the suspects"
     sentence = _test(verdict, suspects) if verdict.action.kind == "probe" else _deed(verdict.action, suspects)
+    if verdict.action.kind == "rollback" and any(root.assumes for root in verdict.roots):
+        return f"See first whether the job stands still, by the log of its steps. If it does: {sentence[0].lower()}{sentence[1:]}"
     if verdict.abstained and verdict.action.kind != "none":
         return f"If the job cannot wait for more evidence, one way is: {sentence[0].lower()}{sentence[1:]}"
     return sentence
@@ -98,7 +100,15 @@ def _test(verdict: Verdict, suspects: str) -> str:
             if verdict.coverage.sources.get("flight_recorder") or no_nccl(verdict)
             else f"{dumps}; {WRITES_AT_TIMEOUT}. {sentence}."
         )
+    if of_two_sets(verdict):
+        return f"{sentence}."
     return f"{sentence}; while the job still hangs, dump the stacks again in a minute and diagnose both."
+
+
+def of_two_sets(verdict: Verdict) -> bool:
+    """Whether two sets of stacks were given, as far as their number shows: another one is not asked for then."""
+    seen = verdict.coverage
+    return seen.sources.get("stacks", 0) >= 2 * seen.ranks_seen > 0
 
 
 def _deed(action: Action, suspects: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shlex import quote
 
 from analyzers.model.verdict import Verdict
-from service.reports.advice import WRITES_AT_TIMEOUT, WRITTEN, no_nccl, what_to_do
+from service.reports.advice import WRITES_AT_TIMEOUT, WRITTEN, no_nccl, of_two_sets, what_to_do
 from service.reports.hostlists import fold_hosts
 from service.reports.story import by_agents, ended_from_outside, of_fleet, plural_ranks
 
@@ -16,6 +16,15 @@ _OF_NCCL = "NCCL_DEBUG=INFO "
 _OF_WORKER_SERVER = (
     "The flight-recorder dumps of the other ranks, by each one's worker server (PyTorch's debug server), where it runs",
     "curl -s -X POST http://HOST:PORT/handler/fr_trace_json > fr_rankN.json",
+)
+
+_AGAIN = (
+    "The same again a minute later: a stack that has not moved is stuck",
+    "py-spy dump --json --nonblocking --pid PID > stacks_again_rankN.json",
+)
+_NATIVE = (
+    "In which library the threads are, by their native frames; it pauses each process for a moment",
+    "py-spy dump --json --native --pid PID > stacks_native_rankN.json",
 )
 
 ASK_AGAIN = ("Then ask again, old and new files together", "faulthound diagnose DIR")
@@ -192,12 +201,7 @@ def next_steps(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     if not have.get("kernel_event"):
         steps.append((f"What the kernel logs, {where}", "dmesg -T > dmesg_$(hostname).txt"))
     if not steps:
-        steps.append(
-            (
-                "The same again a minute later: a stack that has not moved is stuck",
-                "py-spy dump --json --nonblocking --pid PID > stacks_again_rankN.json",
-            )
-        )
+        steps.append(_NATIVE if of_two_sets(verdict) else _AGAIN)
     return (*steps[:3], ASK_AGAIN)
 
 

@@ -83,7 +83,7 @@ class Headline:
     sure: str
 
     def __str__(self) -> str:
-        what = f" {self.what}" if self.what else ""
+        what = f" {self.what if self.when else self.what.removesuffix(',')}" if self.what else ""
         return f"{self.who}{what}{f' {self.when}' if self.when else ''}{f': {self.sure}' if self.sure else ''}"
 
 

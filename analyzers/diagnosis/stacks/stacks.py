@@ -13,6 +13,8 @@ from dataclasses import replace
 
 from analyzers.diagnosis.stacks.continued import soon_after_continuation
 from analyzers.diagnosis.stacks.network import network_waits
+from analyzers.diagnosis.stacks.standstill import ALIKE as MAY_RUN
+from analyzers.diagnosis.stacks.standstill import moves, of_files, steps_after, went_on, with_left_waits
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
@@ -65,19 +67,38 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     found = _with_hidden_waits(known, rules.limit("dominant", 0.5))
     if len(found) < 2 or moved_on(found) or stepped_on(found, window):
         return
+    if ran := steps_after(window):
+        yield _undecided(found, ran)
+        return
+    found = with_left_waits(found, window, topology, rules)
     waiting = [one for one in found.values() if one.waiting]
     outside = [_apart_from(one, waiting) for one in found.values() if not one.waiting and one.duty not in SOFT]
     outside = list(filter(_holds_up, _with_stopped(outside, window.once(rows_by_rank, topology))))
     yield from network_waits(found, window, topology, rules)
-    if not waiting and not _have_all_ended(found, window):
-        yield from _same_everywhere(found, topology)
+    left = [one for one in found.values() if one.left_a_wait and not one.waiting]
+    if left and not outside and of_files(window):
+        yield _undecided(found, went_on(left))
+    elif not waiting and not _have_all_ended(found, window):
+        yield from _same_everywhere(found, topology, assumes=MAY_RUN if of_files(window) else "")
     if outside and len(outside) < len(found) and len(outside) <= len(found) * rules.limit("outside", 0.5):
         if all(one.duty == "exception" for one in outside) or not soon_after_continuation(found.values(), window):
             assumed = not any(one.waiting for one in known.values())
-            yield from _outside(outside, found, topology, int(rules.limit("suspects", 256)), assumed=assumed)
+            made = _outside(outside, found, topology, int(rules.limit("suspects", 256)), assumed=assumed)
+            yield from _assuming(made, moves(outside, window))
     elif waiting and not outside and len(waiting) == len(found):
         yield from _apart(found, topology, rules)
         yield from _unseen(found, topology)
+
+
+def _undecided(found: Mapping[int, Standing], missing: str) -> Finding:
+    """Claim nothing, and say why these stacks need not be of a hang."""
+    made = _finding(found, "unknown", "stuck_stack", ())
+    return replace(made, symptom="unknown", missing=(missing,))
+
+
+def _assuming(made: Iterable[Finding], assumes: str) -> Iterator[Finding]:
+    """Yield claims with what they take for granted, which is missing then."""
+    yield from (replace(one, assumes=assumes, missing=(*one.missing, assumes)) if assumes else one for one in made)
 
 
 def _holds_up(one: Standing) -> bool:
@@ -248,8 +269,8 @@ def _suspect(one: Standing, strength: float, others: int, *, assumed: bool) -> S
     )
 
 
-def _same_everywhere(found: Mapping[int, Standing], topology: Topology) -> Iterator[Finding]:
-    """Yield what all ranks do alike outside communication: no machine's fault."""
+def _same_everywhere(found: Mapping[int, Standing], topology: Topology, *, assumes: str) -> Iterator[Finding]:
+    """Yield what all ranks do alike outside communication: no machine's fault. ``assumes``: where they may be at work."""
     duties = {one.duty for one in found.values()}
     reasons = {_reason(one) for one in found.values()}
     alike = len({one.normal for one in found.values()}) == 1
@@ -272,20 +293,23 @@ def _same_everywhere(found: Mapping[int, Standing], topology: Topology) -> Itera
             _finding(found, "unknown", "init", ()), evidence=(Evidence(text=text, source=first.source, at=first.at),)
         )
     elif duties <= {"compute", "gil", "exception", "sleeping"} and (alike or duties == {"exception"}):
-        yield _same_code(found, where, whole=whole)
+        yield from _same_code(found, where, whole=whole, assumes=assumes)
 
 
-def _same_code(found: Mapping[int, Standing], where: str, *, whole: bool) -> Finding:
+def _same_code(found: Mapping[int, Standing], where: str, *, whole: bool, assumes: str) -> Iterator[Finding]:
     """Blame the code where all ranks stand in one place of it, twice: once may have found them at work.
 
     A part of the ranks may wait there for those that gave no stack.
     """
     first = found[min(found)]
     made = _everywhere(found, "code", "code", where, FROZEN_ALIKE)
-    if first.duty in {"gil", "exception"} or (whole and first.frozen):
-        return made
-    open_ = MET_ONCE if whole else UNSEEN_OTHERS
-    return replace(made, symptom="unknown", cause="unknown", suspects=(), missing=(f"{open_}: {where}",))
+    if first.duty in {"gil", "exception"}:
+        yield made
+    elif whole and first.frozen:
+        yield from _assuming([made], assumes)
+    else:
+        open_ = MET_ONCE if whole else UNSEEN_OTHERS
+        yield replace(made, symptom="unknown", cause="unknown", suspects=(), missing=(f"{open_}: {where}",))
 
 
 def _everywhere(
@@ -296,7 +320,7 @@ def _everywhere(
     evidence = (Evidence(text=text, source=first.source, at=first.at),)
     strength = strength or (FROZEN_ALIKE if first.frozen else ALIKE)
     suspect = Suspect(kind=kind, strength=strength, why=text, evidence=evidence)
-    missing = () if first.frozen else ("a second set of stacks: do the ranks leave this place?",)
+    missing = () if first.moved is not None else ("a second set of stacks: do the ranks leave this place?",)
     return replace(_finding(found, cause, "same_stack", (suspect,)), missing=missing)
 
 

@@ -1,0 +1,97 @@
+"""Stacks in files, of which nobody says that the job stood still: steps that are newer, and ranks that move between two sets."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from analyzers.diagnosis.stacks.stacks import analyze
+from analyzers.model.finding import Finding
+from analyzers.model.topology import Topology
+from analyzers.model.window import Window
+from analyzers.verdict.judge import judge
+from collectors.records import Record, StackDump, Steps
+from service.reports.story import headlines
+from tests.support.stack_claims import KNOWLEDGE, dump, suspects
+
+FIRST, SECOND = 1_700_000_000.0, 1_700_000_015.0
+HUNG = ("gradient", "gradient", "loader", "gradient")
+
+
+def taken(at: float, *ranks: str) -> list[StackDump]:
+    """Return one set of stacks of files that were written at an instant."""
+    return [dump(rank, stack, at=at, source=f"stacks_{at:.0f}_rank{rank}.json") for rank, stack in enumerate(ranks)]
+
+
+def logged(*at: float) -> Steps:
+    """Return the steps of a log in a folder."""
+    columns = {"step": struct.pack(f"<{len(at)}q", *range(len(at))), "at": struct.pack(f"<{len(at)}d", *at)}
+    return Steps(count=len(at), columns=columns, step=len(at) - 1, source="train.log")
+
+
+def found(*records: Record) -> list[Finding]:
+    """Analyze a folder of a job of four ranks."""
+    return list(analyze(Window(records=records), Topology((0, 1, 2, 3)), KNOWLEDGE))
+
+
+def headline(*records: Record) -> str:
+    """Return what is said first of a folder."""
+    return str(headlines(judge(Window(records=records), Topology((0, 1, 2, 3)), KNOWLEDGE))[0])
+
+
+@pytest.mark.parametrize(
+    ("after", "ran"), [((3.0, 4.0, 5.0), True), ((-3.0, -2.0, 0.5), False), ((3.0,), False), ((3600.0, 3601.0), False)]
+)
+def test_stacks_from_before_a_logs_last_steps_are_of_no_hang(after: tuple[float, ...], ran: bool) -> None:
+    """A rank that stood apart while steps went on held nothing up. Steps of another time zone say nothing."""
+    claims = found(*taken(FIRST, *HUNG), *taken(SECOND, *HUNG), logged(FIRST - 60.0, *(SECOND + one for one in after)))
+
+    assert (suspects(claims) == []) == ran
+    assert any("steps after the newest stack" in missing for one in claims for missing in one.missing) == ran
+
+
+def test_the_quietest_log_decides() -> None:
+    """A rank whose own log has stopped may be the one that holds up another group's steps."""
+    on = logged(SECOND + 3.0, SECOND + 4.0)
+    assert suspects(found(*taken(SECOND, *HUNG), on)) == []
+    assert suspects(found(*taken(SECOND, *HUNG), on, logged(FIRST - 60.0))) == [2]
+
+
+def test_a_rank_that_left_a_wait_between_two_sets_is_not_named() -> None:
+    """It waited as the others do, and what it waited for has come: the job went on in between."""
+    went_on = found(*taken(FIRST, "gradient", "gradient", "gradient", "gradient"), *taken(SECOND, *HUNG))
+    stuck = found(*taken(FIRST, *HUNG), *taken(SECOND, *HUNG))
+
+    assert (suspects(went_on), suspects(stuck)) == ([], [2])
+    assert any(
+        "rank 2 waited in one set of stacks and no longer in the next" in m for one in went_on for m in one.missing
+    )
+
+
+def test_a_rank_that_moves_between_two_sets_may_only_take_long() -> None:
+    """It is the one that the others wait for; whether it ever comes is not shown, and the headline says so."""
+    moving = [*taken(FIRST, "gradient", "gradient", "compute", "gradient"), *taken(SECOND, *HUNG)]
+    stuck = [*taken(FIRST, *HUNG), *taken(SECOND, *HUNG)]
+
+    assert headline(*moving).startswith("Rank 2 holds the job up if it stands still: ")
+    assert headline(*stuck).startswith("Rank 2 hangs the job: ")
+    (claim,) = found(*moving)
+    assert "rank 2 moved between the sets" in claim.assumes
+
+
+def test_ranks_that_are_alike_in_two_sets_of_files_may_be_at_work() -> None:
+    """A healthy job is found twice in the line that takes the longest: its code is blamed only if it stands still."""
+    alike = ("compute",) * 4
+    verdict = judge(Window(records=(*taken(FIRST, *alike), *taken(SECOND, *alike))), Topology((0, 1, 2, 3)), KNOWLEDGE)
+
+    assert str(headlines(verdict)[0]).startswith("The code (not a machine) holds the job up if it stands still: ")
+    assert any(one.what.startswith("whether the job stands still") for one in verdict.missing)
+
+
+@pytest.mark.parametrize("sets", [1, 2])
+def test_a_second_set_is_asked_for_where_one_was_given(sets: int) -> None:
+    """Ranks that compile in two sets, and moved in between, were looked at twice."""
+    looks = [*taken(FIRST, *("torch_loader",) * 4), *taken(SECOND, *("loader",) * 4)][: 4 * sets]
+    asked = [missing for one in found(*looks) for missing in one.missing]
+    assert any("second set of stacks" in one for one in asked) == (sets == 1)
