@@ -125,7 +125,7 @@ def missing_from(
         if root.certain
         and (not root.finding.together or (len(root.families) > 1 and has(root.finding.fault_class, "no_dump")))
         for what in root.finding.missing
-        if what != root.finding.assumes
+        if what != root.finding.assumes or len(root.families) > 1
     }
     entries = [Missing(what=what) for f in decision.findings for what in f.missing if what not in answered]
     entries += [

@@ -18,6 +18,7 @@ from analyzers.verdict.build import compose
 from analyzers.verdict.calibrated import calibrated
 from analyzers.verdict.candidates import Candidate, Correlation
 from analyzers.verdict.correlate import combine
+from analyzers.verdict.doubted import with_doubt
 from analyzers.verdict.excuses import excused, unclaimed, without_echoes
 from analyzers.verdict.gate import EvictionGate
 from analyzers.verdict.gray_hardware import add_gray, without_gray
@@ -102,7 +103,7 @@ def decide(
         role: compose(decision, window.parts.get(role, window), topology.parts.get(role, topology), knowledge, held)
         for role, (decision, held) in decided.items()
     }
-    return calibrated(of_roles(verdicts, window) if window.parts else verdicts[""], knowledge)
+    return with_doubt(calibrated(of_roles(verdicts, window) if window.parts else verdicts[""], knowledge))
 
 
 def _weighed(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from analyzers.model.fault_classes import has, in_words
 from analyzers.model.verdict import Culprit, Verdict
+from analyzers.verdict.doubted import LIKELY, SURE
 from service.reports.hostlists import parse_ranks, ranks_for_people
 from service.reports.instants import moment
 
@@ -15,8 +16,8 @@ NOT_A_MACHINE = ("code", "data", "library", "storage", "platform")
 
 _CONFIDENCE = (
     (0.95, "almost certain"),
-    (0.8, "very likely"),
-    (0.6, "likely"),
+    (SURE, "very likely"),
+    (LIKELY, "likely"),
     (0.35, "possible"),
     (0.0, "a weak lead"),
 )
@@ -180,7 +181,10 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
         return Headline(who, ends, f"{when}, and nothing read shows by whom".removeprefix(", "), "")
     if verdict.symptom == "crash" and of_root != "terminated" and _is_part(verdict, culprits):
         who, deed = _instance_first(verdict, culprits) or who, "failed"
-    return Headline(who, deed, when, confidence(min(c.probability for c in culprits)))
+    sure = min(one.probability for one in culprits)
+    if sure < LIKELY and all(one.kind in NOT_A_MACHINE for one in culprits):
+        who = f"Perhaps {who[:1].lower()}{who[1:]}"  # a page shows it larger than its chance
+    return Headline(who, deed, when, confidence(sure))
 
 
 def _is_part(verdict: Verdict, culprits: Sequence[Culprit]) -> bool:

@@ -91,7 +91,7 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
 
 
 def _undecided(found: Mapping[int, Standing], missing: str) -> Finding:
-    """Claim nothing, and say why these stacks need not be of a hang."""
+    """Claim nothing, and say why these stacks may be of a job that runs."""
     made = _finding(found, "unknown", "stuck_stack", ())
     return replace(made, symptom="unknown", missing=(missing,))
 

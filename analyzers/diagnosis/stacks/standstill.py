@@ -1,6 +1,6 @@
-"""Whether stacks in files show a standstill at all: steps of a log that are newer, a rank that moves between two sets of them.
+"""Whether stacks in files show a standstill: a log may have newer steps, and a rank may move from one set to the next.
 
-Files are read without a symptom: nobody says that the job stood still when they were made. What agents send comes with one.
+Files are read without a symptom: no detector has seen a job that stands still. What agents send comes with one.
 """
 
 from __future__ import annotations
