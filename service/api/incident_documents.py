@@ -40,7 +40,7 @@ class VerdictSummary(msgspec.Struct, frozen=True, kw_only=True):
     symptom: Annotated[str, doc("As in the verdict.")]
     cause: Annotated[str, doc("As in the verdict.")]
     abstained: Annotated[bool, doc("Nothing is named.")]
-    action: Annotated[str, doc("The kind of its action.")]
+    action: Annotated[str, doc("The kind of its action; of a closed incident, what was advised while it was open.")]
     culprits: Annotated[tuple[CulpritSummary, ...], doc("What it names.")]
 
 

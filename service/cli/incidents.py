@@ -156,7 +156,7 @@ def incident_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 
     found = history.of_incident(row)
     none = "no verdict yet" if row["closed_at"] is None else "no verdict"
-    last = (none, "", "") if found is None else (found.named, found.sure, found.deed)
+    last = (none, "", "") if found is None else (found.named, found.sure, history.advised(found, row["closed_at"]))
     opened, closed = shown_instant(row["opened_at"]), shown_instant(row["closed_at"])
     return row["id"], opened, closed, row["kind"], row["job"] or "(fleet)", *last
 
@@ -177,6 +177,7 @@ def _print_incident(
     import msgspec
 
     from analyzers.model.verdict import Verdict
+    from analyzers.remediation.types import ENDED
     from service.reports import history
     from service.reports.remediations import deed
     from service.reports.text import sentence
@@ -195,7 +196,9 @@ def _print_incident(
         )
         said = plan and f"{deed(plan)} ({plan['id']}, {plan['status']}). {sentence(plan['why'])}"
         planned = (plan["kind"], said) if plan and said else None
-        print_verdict(msgspec.convert(document, Verdict), plan=planned)
+        waits = plan is not None and plan["status"] not in ENDED  # it is still to be done, or decided
+        over = "" if found["closed_at"] is None or waits else found["closed_because"] or "nobody says why"
+        print_verdict(msgspec.convert(document, Verdict), plan=planned, over=over)
 
 
 def incident_lines(found: Mapping[str, Any]) -> list[str]:

@@ -37,11 +37,15 @@ def print_lines(lines: Iterable[str]) -> None:
         sys.stdout.write(printable(line).replace("\n", " ") + "\n")
 
 
-def print_verdict(verdict: Verdict, *, no_color: bool = False, plan: tuple[str, str] | None = None) -> None:
-    """Print a verdict for people; ``plan``: the kind of what is planned, and it in a sentence."""
+def print_verdict(
+    verdict: Verdict, *, no_color: bool = False, plan: tuple[str, str] | None = None, over: str = ""
+) -> None:
+    """Print a verdict for people; ``plan``: the kind of what is planned, and it in a sentence; ``over``: why it is past."""
     from service.reports import text
 
-    shown = text.render(verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode(), plan=plan)
+    shown = text.render(
+        verdict, width=terminal_width(), color=colored(no_color), unicode=speaks_unicode(), plan=plan, over=over
+    )
     sys.stdout.write(shown)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from analyzers.model.verdict import Verdict
+from analyzers.remediation.types import ENDED
 from service.api import incident_documents as documents
 from service.api.problems import Problem
 from service.api.state import Service
@@ -20,6 +21,7 @@ from service.pages.rendering import response
 from service.pages.stops import stops
 from service.pages.visitors import Visitor
 from service.reports import history, html
+from service.reports.text import PAST
 from service.store.models import TimelineEntry
 from service.store.models import Verdict as VerdictRow
 
@@ -42,6 +44,7 @@ def page(
     known = msgspec.to_builtins(incident)
     versions = history.versions_of(known, known["versions"])
     planned = incident.remediation if version is None else None
+    acting = next((one for one in remedies if one.plan["id"] == planned), None)
     # A reload would lose a reason that is being written.
     asks = visitor.signed_in and any(one.choices for one in remedies)
     return response(
@@ -49,7 +52,7 @@ def page(
         goes_on=incident.status == "open" and version is None and not asks, paused=paused, asks=asks, incident=incident,
         merged=incident.merged_into is not None, shown_version=number, columns=history.COLUMNS,
         versions=list(history.lines(versions)), timeline=timeline[:MOST_HAPPENINGS],
-        acting=next((one for one in remedies if one.plan["id"] == planned), None),
+        acting=acting, waits=acting is not None and acting.plan["status"] not in ENDED, past=PAST,
         timeline_is_cut=len(timeline) > MOST_HAPPENINGS, instants=_instants(incident.downtime), remedies=remedies,
         **_shown(verdict, incident.status),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from analyzers.remediation.types import UNBEGUN, UNDER_WAY
 from service.clock import now
 from service.pages.stops import NOTHING_STOPS, Stops
 from service.pages.visitors import Visitor
-from service.reports import html, remediations, timeline_entries
+from service.reports import history, html, remediations, timeline_entries
 from service.reports.instants import clock, moment, rfc3339, span
 
 MOST_HOLD_HOURS = 24 * 28
@@ -40,7 +40,7 @@ def response(
         style=html.jinja2_safe(_style()), twin=twin, now=now(), clock=clock, entry_text=timeline_entries.entry_text,
         paused=goes_on and paused, again_seconds=RELOAD_SECONDS if goes_on and not paused else 0, visitor=visitor,
         stops=stops, plans=remediations, notice=notice, open_statuses=UNBEGUN | UNDER_WAY,
-        most_hold_hours=MOST_HOLD_HOURS, **shown,
+        most_hold_hours=MOST_HOLD_HOURS, advised=history.advised, **shown,
     )  # fmt: skip
     return HTMLResponse(page, status, _headers())
 

@@ -86,6 +86,11 @@ def of_incident(row: Mapping[str, Any]) -> VersionLine | None:
     return None if verdict is None else replace(of_summary(verdict), plan=row["plan"])
 
 
+def advised(line: VersionLine, closed_at: float | None) -> str:
+    """Return what is to be done about an incident; of a closed one, what was advised while it was open."""
+    return line.deed if closed_at is None or line.deed == NONE_NAMED else f"advised: {line.deed}"
+
+
 def _first(roots: list[str]) -> int:
     """Return how many culprits are of the first root: they are listed root by root."""
     return max(1, sum(root == roots[0] for root in roots)) if roots else 1

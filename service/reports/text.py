@@ -15,6 +15,7 @@ WIDEST = 110  # longer lines are hard to read, however wide the terminal
 LEAST_SKEW_SECONDS = 0.1  # below, it is not shown
 MOST_ROOTS = 8
 MOST_UNREAD = 3
+PAST = "The incident is closed, and what follows was advised while it was open."
 MOST_ROWS = 6  # rejected, suspects, chains: the document has all of them
 
 _ASCII = str.maketrans({"→": "->", "—": "--", "–": "-", "…": "...", "×": "x", "•": "*", "≥": ">=", "≤": "<=", "’": "'"})
@@ -24,10 +25,12 @@ _TONES = {"named": "red", "healthy": "green", "open": "yellow"}
 
 def render(
     verdict: Verdict, *, width: int = 80, color: bool = False, unicode: bool = True, plan: tuple[str, str] | None = None,
+    over: str = "",
 ) -> str:  # fmt: skip
     """Return the verdict as text that ends in a newline; ``unicode`` False gives plain ASCII.
 
     ``plan``: the kind of what is planned, and it in a sentence; it goes before what the verdict by itself advises.
+    ``over``: why its incident is over, of one that is closed: then the advice is of the past.
     """
     page = _Page(max(NARROWEST, min(width, WIDEST)), color)
     headlines = story.headlines(verdict)
@@ -42,7 +45,10 @@ def render(
         ("Suspects, none of them named", _open_suspects(verdict)),
         ("Rejected", _rejected(verdict)),
         ("Missing", _missing(verdict)),
-        ("What to do", _planned(verdict, plan) if plan else _action(verdict)),
+        (
+            "What was advised" if over else "What to do",
+            [*_past(over), *(_planned(verdict, plan) if plan else _action(verdict))],
+        ),
         ("Seen", _seen(verdict)),
     ):
         page.section(title, list(rows))
@@ -173,6 +179,11 @@ def _missing(verdict: Verdict) -> Iterator[tuple[str, str]]:
     for missing in sorted(verdict.missing, key=lambda item: not item.matters)[: 2 * MOST_ROWS]:
         decides = "" if missing.matters else " (would not change the answer)"
         yield "!" if missing.matters else "-", f"{missing.what}{decides}"
+
+
+def _past(over: str) -> Iterator[tuple[str, str]]:
+    if over:
+        yield "", f"{PAST} {sentence(over)}"
 
 
 def _planned(verdict: Verdict, plan: tuple[str, str]) -> Iterator[tuple[str, str]]:

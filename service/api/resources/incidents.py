@@ -188,7 +188,9 @@ def give_feedback(
                 raise Problem(
                     "conflict", f"incident {id} has no verdict yet: send feedback once /v1/incidents/{id} has one"
                 )
-            version = _verdict(session, id, asked.version).version
+            judged = _verdict(session, id, asked.version)
+            _refuse_named(asked, judged)
+            version = judged.version
             row = _feedback(id, version, at, caller, asked)
             session.add(row)
             incident.version += 1
@@ -237,6 +239,20 @@ def _verdict(session: Session, id: str, version: int | None) -> Verdict:
         what = f"version {number} of its verdict" if number else "verdict yet"
         raise Problem("not-found", f"incident {id} has no {what}: /v1/incidents/{id}/verdicts lists what was published")
     return row
+
+
+def _refuse_named(asked: FeedbackRequest, judged: Verdict) -> None:
+    """Refuse a verdict that is called wrong by naming what it names: one of the two is a mistake."""
+    named = asked.culprit
+    if asked.judgement != "wrong" or named is None:
+        return
+    for one in shown.version_document(judged).culprits:
+        is_its_rank = named.kind == "rank" and named.id.split() == [str(rank) for rank in one.ranks]
+        if is_its_rank or (one.kind, one.id) == (named.kind, named.id):
+            raise Problem(
+                "invalid", f"culprit: {named.kind} {named.id} is what version {judged.version} of the verdict names: send right, "
+                "or name another; where its machine is innocent, name the kind that is guilty (code, data, storage, platform)",
+            )  # fmt: skip
 
 
 def _feedback(id: str, version: int, at: float, caller: Caller, asked: FeedbackRequest) -> Feedback:

@@ -200,6 +200,8 @@ def test_feedback_under_one_key_is_given_once(client: Client) -> None:
         {"judgement": "maybe"},
         {"judgement": "right", "culprit": {"kind": "node", "id": "gpu-0001"}},
         {"judgement": "wrong", "culprit": {"kind": "node"}},
+        {"judgement": "wrong", "culprit": {"kind": "node", "id": "gpu-0002"}},
+        {"judgement": "wrong", "culprit": {"kind": "rank", "id": "3"}},
         {"judgement": "wrong", "text": "x" * 2_001},
         {"judgement": "wrong", "text": "a\x00b"},
         {"judgement": "wrong", "version": 0},
@@ -207,7 +209,7 @@ def test_feedback_under_one_key_is_given_once(client: Client) -> None:
     ],
 )
 def test_feedback_that_makes_no_sense_is_refused(client: Client, wish: dict[str, object]) -> None:
-    """A word outside the set, a culprit of a right verdict, or a text past its bound is 422 and stores nothing."""
+    """A word outside the set, a culprit of a right verdict, or what a wrong one names itself, is 422 and stores nothing."""
     seed(client.service.database)
 
     assert client.post(f"/v1/incidents/{ID}/feedback", json=wish).status_code == 422

@@ -40,7 +40,7 @@ from tests.support.sample_verdicts import healthy, undecided
 from tests.support.served import BLOCK_TYPE, serving
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-ID, CLOSED, OPEN = "inc-0123456789ab", "inc-00000000000c", "inc-00000000000e"
+ID, CLOSED, OPEN, PAST = "inc-0123456789ab", "inc-00000000000c", "inc-00000000000e", "inc-00000000000f"
 SECONDS = 20.0
 NO_ENGINE = {"FAULTHOUND_ENGINE": "false"}  # the rows are made here, and a process less is a second less
 # Also where the tests themselves were started in the background, and so ignore SIGINT.
@@ -151,6 +151,24 @@ def test_feedback_is_given(url: str) -> None:
     assert "the earlier feedback (wrong of version 2, by" in " ".join(again.split())
     assert (nonsense.returncode, "node:gpu-0413 or rank:14" in nonsense.stderr) == (2, True)
     assert faulthound(url, "incidents", "feedback", ID, "maybe").returncode == 2
+    itself = faulthound(url, "incidents", "feedback", ID, "wrong", "--culprit", "rank:3")
+    assert (itself.returncode, "is what version 2 of the verdict names" in " ".join(itself.stderr.split())) == (5, True)
+
+
+def test_the_advice_of_a_closed_incident_is_of_the_past(url: str, database: Database) -> None:
+    """What was to be done while it was open is no order any more, in a list and in full."""
+    incident_rows.seed(
+        database, PAST, at=AT - 900, job="ended", closed_at=AT - 800, verdicts=(incident_rows.verdict(),)
+    )
+    shown = " ".join(faulthound(url, "incidents", "show", PAST).stdout.split())
+    listed = faulthound(url, "incidents", "list", "--job", "ended").stdout
+
+    assert "What to do" not in shown
+    assert (
+        "What was advised The incident is closed, and what follows was advised while it was open. It moves again"
+        in shown
+    )
+    assert "advised: evict" in listed
 
 
 @pytest.mark.system

@@ -75,7 +75,8 @@ def test_a_closed_incident_keeps_the_plan_that_its_end_withdrew(client: Client, 
     assert exported.incident is not None
     assert [*shown, client.get(f"/v1/incidents/{INCIDENT}").json()["plan"], listed] == ["reattempt"] * 3
     assert exported.incident.plan == "reattempt"
-    assert "What was advised Start llama-405b (attempt 1) again as it is." in " ".join(page(ann).text.split())
+    past = "The incident is closed, and what follows was advised while it was open."
+    assert f"What was advised {past} Start llama-405b (attempt 1) again as it is." in " ".join(page(ann).text.split())
 
 
 def test_who_has_not_signed_in_is_shown_no_form(client: Client) -> None:
