@@ -1,10 +1,12 @@
 """From the strength of evidence to a stated probability, by the curves of ``calibration.toml``.
 
-The last step of a verdict: what it names and its action stand by then, and rest on strengths alone (docs/decisions/0050).
+The last step of a verdict: what it names and its action stand by then, and rest on strengths alone (docs/decisions/0050). What an
+action says of all machines is as sure as the probability: no chance of one half clears them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
@@ -15,6 +17,9 @@ from analyzers.verdict.build import MOST_SUSPECTS
 from analyzers.verdict.curves import Claim, Curve, Key, calibrations
 
 UNKNOWN = "unknown"
+SURE, LIKELY = 0.8, 0.6
+"""From here on a probability is said to be very likely, and likely."""
+_CLEARED = re.compile(r"(?:the [a-z ]+ is the cause: )?(no machine(?: of the job)? is at fault)(?! as far as is seen)")
 LEAST_SHARE = 1e-6  # that four digits cannot show: nothing is divided by less
 
 
@@ -77,3 +82,13 @@ def _shared(suspects: Sequence[Culprit], culprits: Sequence[Culprit], curve: Cur
     if len(own) < len(suspects):
         return [*shared, replace(suspects[-1], probability=rest, strength=suspects[-1].probability)]
     return [*shared, Culprit(root=own[0].root, kind=UNKNOWN, id=UNKNOWN, probability=rest, strength=0.0)]
+
+
+def with_doubt(verdict: Verdict) -> Verdict:
+    """Return the verdict whose action clears machines only as far as what it names is likely."""
+    first = next((one.root for one in verdict.culprits), None)
+    sure = min((one.probability for one in verdict.culprits if one.root == first), default=1.0)
+    if sure >= SURE:
+        return verdict
+    said = r"probably \1" if sure >= LIKELY else "whether a machine is at fault is undecided"
+    return replace(verdict, action=replace(verdict.action, why=_CLEARED.sub(said, verdict.action.why, count=1)))

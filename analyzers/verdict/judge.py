@@ -15,10 +15,9 @@ from analyzers.model.verdict import Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.action import Held
 from analyzers.verdict.build import compose
-from analyzers.verdict.calibrated import calibrated
+from analyzers.verdict.calibrated import calibrated, with_doubt
 from analyzers.verdict.candidates import Candidate, Correlation
 from analyzers.verdict.correlate import combine
-from analyzers.verdict.doubted import with_doubt
 from analyzers.verdict.excuses import excused, unclaimed, without_echoes
 from analyzers.verdict.gate import EvictionGate
 from analyzers.verdict.gray_hardware import add_gray, without_gray

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from service.cli.expectation import Expectation
     from service.cli.hosts import Hosts
 
+BUNDLE = (
+    b"FHBNDLE"  # how an export begins (collectors/records/bundle.py): to import that takes time in every other case
+)
 STANDARD_INPUT, PASTED = Path("-"), "standard input"  # a path that is pasted or piped, and what it is called
 FAILED_ON_WORDS = "analyzer text_class failed"  # as with a table of a site that is not one; no verdict would state it
 MOST_REASONS = 20  # why files were not read, listed where nothing at all could be
@@ -79,13 +82,29 @@ def diagnose(
     with ending():
         asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
         with saved(paths, speech) as files:
-            verdict, window, topology = judged(
-                files, asked.knowledge, asked.hosts, speech, job=job, attempt=attempt, workers=workers
-            )
+            plain = hosts is None and ranks_per_node is None and attempt is None
+            verdict = _as_published(files, asked.knowledge) if plain else None
+            if verdict is None or html is not None:
+                own, window, topology = judged(
+                    files, asked.knowledge, asked.hosts, speech, job=job, attempt=attempt, workers=workers
+                )
+                verdict = verdict or own
         _print(verdict, as_json=json, no_color=no_color)
         if html is not None:
             _write_page(html, speech, verdict, window, topology, asked.knowledge)
         raise typer.Exit(_code(asked.expectation, verdict, speech))
+
+
+def _as_published(paths: Sequence[Path], knowledge: Knowledge) -> Verdict | None:
+    """Return the verdict of the incident whose export the one file is, as it was published; None: it is no such file."""
+    if len(paths) != 1 or not paths[0].is_file():
+        return None
+    with paths[0].open("rb") as file:
+        if file.read(len(BUNDLE)) != BUNDLE:
+            return None
+    from service.cli.judged_before import judged_before
+
+    return judged_before(paths[0], knowledge)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def _print_incident(
         said = plan and f"{deed(plan)} ({plan['id']}, {plan['status']}). {sentence(plan['why'])}"
         planned = (plan["kind"], said) if plan and said else None
         waits = plan is not None and plan["status"] not in ENDED  # it is still to be done, or decided
-        over = "" if found["closed_at"] is None or waits else found["closed_because"] or "nobody says why"
+        over = "" if found["closed_at"] is None or waits else found["closed_because"] or "no reason is known"
         print_verdict(msgspec.convert(document, Verdict), plan=planned, over=over)
 
 

@@ -121,7 +121,8 @@ def first_of_all(verdict: Verdict) -> str:
     if killed := _at(verdict, "process_killed"):
         return (
             f"First: who killed the process? {killed}, the journal of that time shows a daemon that kills for memory "
-            "(earlyoom, systemd-oomd, a kubelet) or a scheduler, and `last` who was logged in. Then:"
+            "(earlyoom, systemd-oomd, a kubelet) or a scheduler, `memory.events` of its cgroup counts what was killed at a limit "
+            "(oom_kill), and `last` shows who was logged in. Then:"
         )
     if verdict.coverage.all_ended or not (where := _at(verdict, "stopped")):
         return ""

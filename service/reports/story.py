@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from analyzers.model.fault_classes import has, in_words
 from analyzers.model.verdict import Culprit, Verdict
-from analyzers.verdict.doubted import LIKELY, SURE
+from analyzers.verdict.calibrated import LIKELY, SURE
 from service.reports.hostlists import parse_ranks, ranks_for_people
 from service.reports.instants import moment
+from service.reports.source_names import counted
 
 LOCAL = ("local rank ", "process ")  # how a process is called of which only a number on its node is known
 NOT_A_MACHINE = ("code", "data", "library", "storage", "platform")
@@ -45,32 +46,6 @@ _NAMELESS = {  # a kind whose culprit no record names
     "link": "A network link",
     "switch": "A switch",
     "unknown": "Unknown",
-}
-
-_SOURCES = {
-    "flight_recorder": ("flight-recorder dump", "flight-recorder dumps"),
-    "flight_recorder_earlier": ("older dump of the same ranks", "older dumps of the same ranks"),
-    "stacks": ("stack dump", "stack dumps"),
-    "stacks_without_rank": ("stack dump of no known rank", "stack dumps of no known rank"),
-    "profile": ("sample of stacks", "samples of stacks"),
-    "process": ("process-table row", "process-table rows"),
-    "kernel_event": ("kernel event", "kernel events"),
-    "log_event": ("job-log event", "job-log events"),
-    "ras_communicator": ("RAS communicator", "RAS communicators"),
-    "ras_peer_dead": ("RAS report of a dead process", "RAS reports of dead processes"),
-    "placement": ("host list", "host lists"),
-    "ring": ("probe ring", "probe rings"),
-    "samples": ("block of readings", "blocks of readings"),
-    "steps": ("step series", "step series"),
-    "collective_timings": ("series of timings", "series of timings"),
-    "op_timings": ("trace of a rank", "traces of ranks"),
-    "straggler_reports": ("log with reports of stragglers", "logs with reports of stragglers"),
-    "device": ("device", "devices"),
-    "device_state": ("device's state", "devices' states"),
-    "role_state": ("reading of a role", "readings of roles"),
-    "coverage": ("coverage report of an agent", "coverage reports of agents"),
-    "command_result": ("answer of an agent", "answers of agents"),
-    "unread": ("file not read", "files not read"),
 }
 
 
@@ -176,7 +151,11 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
         who = (by_rank := _ranks_first(culprits)) or who
         plural = plural or (by_rank is not None and len(culprits[0].ranks) > 1)
     deed = (_BY_A_SETTING if of_root == "gray_setting" else deeds)[plural]
-    if has(of_root, "was_ended"):  # that it was ended is certain, and the probability is of more than that
+    # That it was ended is certain, and the probability is of more than that.
+    if has(of_root, "was_ended") or _was_killed(verdict, culprits):
+        if all(one.kind == "node" and one.id != one.kind for one in culprits):
+            who = _ranks_first(culprits) or who
+        plural = plural or sum(len(one.ranks) for one in culprits) > 1
         ends = f"{'were' if plural else 'was'} killed (SIGKILL)"
         return Headline(who, ends, f"{when}, and nothing read shows by whom".removeprefix(", "), "")
     if verdict.symptom == "crash" and of_root != "terminated" and _is_part(verdict, culprits):
@@ -185,6 +164,12 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
     if sure < LIKELY and all(one.kind in NOT_A_MACHINE for one in culprits):
         who = f"Perhaps {who[:1].lower()}{who[1:]}"  # a page shows it larger than its chance
     return Headline(who, deed, when, confidence(sure))
+
+
+def _was_killed(verdict: Verdict, culprits: Sequence[Culprit]) -> bool:
+    """Whether a signal that no machine sends by itself ended it, and nothing of its machine agrees."""
+    own = next((root for root in verdict.roots if root.root == culprits[0].root), None)
+    return own is not None and own.fault_class == "process_killed" and "hardware" not in own.families
 
 
 def _is_part(verdict: Verdict, culprits: Sequence[Culprit]) -> bool:
@@ -358,9 +343,9 @@ def coverage(verdict: Verdict) -> str:
     if of_fleet(verdict):
         return f"{seen.sources['agents_affected']:,} of {seen.sources.get('agents', 0):,} agents are affected."
     total = of_expected(verdict)
-    kinds = [_counted(name, count) for name, count in sorted(seen.sources.items()) if count and name != "unread"]
-    counted = seen.ranks_expected if total and seen.ranks_expected is not None else seen.ranks_seen
-    sentence = f"{seen.ranks_seen:,}{total} rank{'s' if counted != 1 else ''} seen"
+    kinds = [counted(name, count) for name, count in sorted(seen.sources.items()) if count and name != "unread"]
+    of_job = seen.ranks_expected if total and seen.ranks_expected is not None else seen.ranks_seen
+    sentence = f"{seen.ranks_seen:,}{total} rank{'s' if of_job != 1 else ''} seen"
     if kinds:
         sentence += f", in {listed(kinds)}"
     if seen.other_attempts:
@@ -393,8 +378,3 @@ def _rejected(kind: str, ids: tuple[str, ...]) -> str:
         return ids[0]
     several = kind == "rank" and not ids[0].isdigit()  # "3-5" and "3,5" are several
     return called("ranks" if several and ids[0] != kind else kind, ids[0])
-
-
-def _counted(name: str, count: int) -> str:
-    one, many = _SOURCES.get(name, (name.replace("_", " "), name.replace("_", " ")))
-    return f"{count:,} {one if count == 1 else many}"

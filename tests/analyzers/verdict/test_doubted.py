@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzers.model.verdict import Action, Culprit, Verdict
-from analyzers.verdict.doubted import with_doubt
+from analyzers.verdict.calibrated import with_doubt
 from service.reports.story import headlines
 
 SAID = "no machine is at fault: restart from the checkpoint before that step"

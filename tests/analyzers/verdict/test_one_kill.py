@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analyzers.model.topology import infer
+from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.records import KernelEvent, LogEvent
@@ -53,3 +54,20 @@ def test_a_kill_of_another_process_is_another_incident() -> None:
     verdict = judge(window, infer(window), load())
 
     assert "host_oom" not in [root.fault_class for root in verdict.roots]
+
+
+@pytest.mark.parametrize(
+    ("families", "says"),
+    [
+        (("process", "log"), "Rank 3 (node n1) was killed (SIGKILL), and nothing read shows by whom"),
+        (("process", "hardware"), "Node n1 (rank 3) brought the job down: likely (75 %)"),
+    ],
+)
+def test_a_kill_by_an_unknown_sender_is_called_that(families: tuple[str, ...], says: str) -> None:
+    """A person, a scheduler and a limit of memory kill as well: only a record of its hardware lets its node be the doer."""
+    verdict = Verdict(
+        symptom="crash", cause="machine", abstained=False, version="", knowledge="", action=Action(kind="probe"),
+        roots=(Root(root="r1", cause="machine", fault_class="process_killed", families=families),),
+        culprits=(Culprit(root="r1", kind="node", id="n1", ranks=(3,), probability=0.75),),
+    )  # fmt: skip
+    assert str(story.headlines(verdict)[0]).replace("  ", " ") == says

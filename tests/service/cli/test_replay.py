@@ -42,6 +42,14 @@ def test_every_version_is_the_same_bytes(whole: Path) -> None:
     assert (reported["incident"]["id"], reported["damage"]) == (recorded.ID, [])
 
 
+def test_diagnose_of_an_export_says_what_was_published(tmp_path: Path) -> None:
+    """The records decide less by themselves: by the cut that they were judged at, the action and its reason are those of then."""
+    path = recorded.write(tmp_path / "incident.fhz")
+    done = faulthound("diagnose", str(path), "--json")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, json.loads(to_json(recorded.verdict_of(recorded.CUTS[1]))))
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_one_version_is_exactly_its_document(whole: Path, number: int) -> None:
     """`--version N --json` prints the document's bytes and nothing more, so that `cmp` can be asked."""
