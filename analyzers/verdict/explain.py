@@ -127,7 +127,8 @@ def missing_from(
         for what in root.finding.missing
         if what != root.finding.assumes or len(root.families) > 1
     }
-    entries = [Missing(what=what) for f in decision.findings for what in f.missing if what not in answered]
+    asked = [one for one in decision.findings if not _of_no_standstill(one, decision)]
+    entries = [Missing(what=what) for one in asked for what in one.missing if what not in answered]
     entries += [
         Missing(what=f"{one.why}: a second set of stacks, later")
         for one in decision.excused
@@ -151,6 +152,12 @@ def missing_from(
         )
     entries = [*entries, *_assumed_years(decision, window)]
     return tuple(dict.fromkeys(_confirming(entries) if _decided(decision, culprits) else entries))
+
+
+def _of_no_standstill(finding: Finding, decision: Correlation) -> bool:
+    """Whether stacks leave open if the job stands still, beside a fault of which that is no question."""
+    leads = {root.finding.symptom for root in decision.roots}
+    return finding.family == "stacks" and finding.symptom == "unknown" and bool(leads) and "hang" not in leads
 
 
 def _decided(decision: Correlation, culprits: tuple[Culprit, ...]) -> bool:

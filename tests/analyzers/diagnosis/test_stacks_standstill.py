@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from math import nan
 
 import pytest
 
@@ -11,8 +12,9 @@ from analyzers.model.finding import Finding
 from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
-from collectors.records import Record, StackDump, Steps
+from collectors.records import STEP_COLUMNS, Record, StackDump, Steps
 from service.reports.story import headlines
+from tests.support.live_records import columns
 from tests.support.stack_claims import KNOWLEDGE, dump, suspects
 
 FIRST, SECOND = 1_700_000_000.0, 1_700_000_015.0
@@ -95,3 +97,26 @@ def test_a_second_set_is_asked_for_where_one_was_given(sets: int) -> None:
     looks = [*taken(FIRST, *("torch_loader",) * 4), *taken(SECOND, *("loader",) * 4)][: 4 * sets]
     asked = [missing for one in found(*looks) for missing in one.missing]
     assert any("second set of stacks" in one for one in asked) == (sets == 1)
+
+
+def test_beside_a_loss_that_is_no_number_nobody_asks_whether_it_stands_still() -> None:
+    """What one set of stacks leaves open is no question of a job whose numbers are wrong."""
+    numbers = {
+        "step": [1, 2, 3],
+        "at": [FIRST - 9.0, FIRST - 6.0, FIRST - 3.0],
+        "loss": [2.0, nan, nan],
+        "nan": [0, 1, 1],
+    }
+    rest = {name: [0] * 3 for name in STEP_COLUMNS if name not in numbers}
+    steps = Steps(source="train.log", told_by="plain", count=3, columns=columns(STEP_COLUMNS, **numbers, **rest))
+    stacks = taken(FIRST, *("compute",) * 4)
+    topology = Topology((0, 1, 2, 3))
+
+    alone = judge(Window(records=tuple(stacks)), topology, KNOWLEDGE)
+    beside = judge(Window(records=(*stacks, steps)), topology, KNOWLEDGE)
+
+    assert (alone.symptom, beside.symptom) == ("unknown", "numeric")
+    assert [any("leave the place" in one.what for one in verdict.missing) for verdict in (alone, beside)] == [
+        True,
+        False,
+    ]
