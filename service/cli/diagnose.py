@@ -63,8 +63,9 @@ def diagnose(
     """Read the files that a hung or dead job left behind, or traces of a slow one, and name the culprit.
 
     Flight-recorder dumps, stacks, kernel logs, job logs, process tables, RAS reports and traces of
-    operations are recognised by their content, in any mixture; `faulthound formats` lists them. The
-    verdict goes to stdout, everything else to stderr.
+    operations are recognised by their content, in any mixture; `faulthound formats` lists them. An
+    export of one incident is judged as its newest verdict was. The verdict goes to stdout, everything
+    else to stderr.
 
     \b
     Examples:

@@ -218,7 +218,11 @@ def steps_lines(steps: Mapping[str, Any] | None, unicode: bool) -> Iterator[str]
         newest = median(recent[-NEWEST:]) if len(recent) > 2 * NEWEST else steps["median_seconds"]
         if abs(newest / (steps["median_seconds"] or math.inf) - 1) > CHANGED:
             longest += f"; {newest:.3g} s that of the newest {NEWEST}"
-        yield f"{steps['median_seconds']:.3g} s a {unit} (median of the last {len(recent)} reports{longest}){line}"
+        yield f"{steps['median_seconds']:.3g} s a {unit} ({_of_reports(len(recent))}{longest}){line}"
+
+
+def _of_reports(count: int) -> str:
+    return f"median of the last {count} reports" if count > 1 else "by one report"
 
 
 def _print_ettr(ettr: dict[str, float | None]) -> None:

@@ -258,12 +258,7 @@ def remediation_lines(found: Mapping[str, Any], job_nodes: int | None = None) ->
     yield f"  why: {report.because(found)}"
     if found.get("first"):
         yield f"  {found['first']}"
-    yield (
-        "  no incident and no verdict stands behind it"
-        if report.asked_by(found)
-        else f"  {found['incident']}, version {found['verdict_version']} of its verdict: "
-        f"{found['symptom']}, {found['fault_class']}, {_sure(found)} sure"
-    )
+    yield "  no incident and no verdict stands behind it" if report.asked_by(found) else f"  {_behind(found)}"
     if lost := report.loss(found):
         yield f"  expected loss: {lost}"
     for line in report.groups(found):
@@ -298,6 +293,13 @@ def _compact(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def _behind(found: Mapping[str, Any]) -> str:
+    """Return the verdict that it rests on, in short."""
+    sure = f"{sure} sure" if (sure := _sure(found)) else "names nothing"
+    said = ", ".join(filter(None, (found["symptom"], found["fault_class"], sure)))
+    return f"{found['incident']}, version {found['verdict_version']} of its verdict: {said}"
+
+
 def _print_remediation(found: Mapping[str, Any], job_nodes: int | None) -> None:
     from service.reports.remediations import loss, short
 
@@ -308,7 +310,7 @@ def _print_remediation(found: Mapping[str, Any], job_nodes: int | None) -> None:
 
 
 def _sure(found: Mapping[str, Any]) -> str:
-    """Return how sure its verdict is; empty where it rests on none."""
+    """Return how sure its verdict is; empty where it rests on none, or on one that names nothing."""
     from service.reports.remediations import asked_by
 
-    return "" if asked_by(found) else f"{found['probability'] * 100:.0f} %"
+    return "" if asked_by(found) or not found["probability"] else f"{found['probability'] * 100:.0f} %"

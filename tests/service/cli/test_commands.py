@@ -349,3 +349,12 @@ def test_the_newest_pace_of_a_job_is_shown_where_it_is_another(newest: float, sh
     steps = {"unit": "step", "step": 433, "at": 0.0, "median_seconds": 1.0, "recent_seconds": recent}
     said = " ".join(steps_lines(steps | {"longest_seconds": newest}, unicode=False))
     assert ("1.5 s that of the newest 16" in said) == shown
+
+
+@pytest.mark.parametrize(("reports", "said"), [(1, "(by one report)"), (7, "(median of the last 7 reports)")])
+def test_one_report_is_no_median(reports: int, said: str) -> None:
+    """A job that has just begun."""
+    from service.cli.jobs import steps_lines
+
+    steps = {"unit": "step", "step": 9, "at": 0.0, "median_seconds": 1.0, "recent_seconds": [1.0] * reports}
+    assert said in " ".join(steps_lines(steps | {"longest_seconds": None}, unicode=False))

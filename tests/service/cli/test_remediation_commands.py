@@ -22,6 +22,7 @@ from analyzers.remediation.messages import (
     Verified,
 )
 from analyzers.remediation.types import Policy, Remediation
+from service.cli.remediations import _behind
 from service.clock import now
 from service.remediation.repository import RemediationRepository
 from tests.support import command_line
@@ -68,6 +69,13 @@ def test_remediations_are_listed(desk: Desk) -> None:
     assert {node for row in rows for node in row["nodes"]} == {"gpu-0003"}
     assert desk.reported("remediations", "list", "--job", "nobody's") == []
     assert desk.run("remediations", "list", "--status", "thought-of").returncode == 2
+
+
+def test_a_restart_by_a_verdict_that_names_nothing_is_not_called_sure() -> None:
+    """An abstention has no probability: 0 % would say that it is surely wrong."""
+    behind = {"incident": "inc-1", "verdict_version": 1, "symptom": "crash", "fault_class": "", "probability": 0.0}
+    assert _behind(behind) == "inc-1, version 1 of its verdict: crash, names nothing"
+    assert _behind({**behind, "fault_class": "stopped", "probability": 0.97}).endswith("crash, stopped, 97 % sure")
 
 
 def test_a_remediation_is_shown(desk: Desk) -> None:
