@@ -7,6 +7,7 @@ from typing import Any
 
 from service.reports.instants import moment, rfc3339
 from service.reports.remediations import short
+from service.reports.story import NOT_A_MACHINE, called
 
 Details = Mapping[str, Any]
 _ASKED_FOR = {"recorders": "flight-recorder dumps", "read": "the newest steps"}
@@ -46,10 +47,19 @@ def _published(details: Details) -> str:
         return f"version {details.get('version', '?')}: no fault: {details['no_fault']}"
     parts = [str(details[name]) for name in ("symptom", "cause") if details.get(name)]
     if "culprits" in details:
-        parts.append(", ".join(str(one).replace(":", " ", 1) for one in details["culprits"]) or "no culprit")
-    if details.get("action"):
+        named = [_named(str(one)) for one in details["culprits"]] or ["no culprit"]
+        parts += [one for one in named if one not in parts]  # the cause "code" may be all that is named
+    if details.get("action") == "none":
+        parts.append("no action")
+    elif details.get("action"):
         parts.append(" ".join(str(details[name]) for name in ("action", "role", "instance") if details.get(name)))
     return f"version {details.get('version', '?')}{': ' if parts else ''}{', '.join(parts)}"
+
+
+def _named(culprit: str) -> str:
+    """Return ``node gpu-0413``, ``code of rank 1``, ``code`` for a culprit that a document gives as KIND:ID."""
+    kind, _, name = culprit.partition(":")
+    return f"{kind} of {name}" if kind in NOT_A_MACHINE and name.startswith("rank") else called(kind, name)
 
 
 def _closed(details: Details) -> str:

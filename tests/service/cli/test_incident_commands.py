@@ -362,10 +362,18 @@ def test_a_line_is_one_line() -> None:
             },
             "version 1: no fault: rank 0 is in a checkpoint: save (train.py)",
         ),
+        (
+            "published", {"version": 1, "symptom": "numeric", "cause": "code", "culprits": ["code:code"], "action": "none"},
+            "version 1: numeric, code, no action",
+        ),
+        (
+            "published", {"version": 1, "symptom": "crash", "cause": "code", "culprits": ["code:rank 1"], "action": "rollback"},
+            "version 1: crash, code, code of rank 1, rollback",
+        ),
         ("judged", {"looks": 1, "through": 153, "unfinished": []}, "after 1 evidence round"),
         ("judged", {"looks": 2, "through": 153, "unfinished": ["hang"]}, "after 2 evidence rounds, without hang"),
     ],
-)
+)  # fmt: skip
 def test_what_the_engine_did_is_a_sentence(kind: str, details: dict[str, Any], line: str) -> None:
     """Of what the engine asked, heard and judged, people read words and no field names; nothing is said of what is normal."""
     assert entry_text(kind, details) == line

@@ -109,6 +109,23 @@ def test_the_engines_view_is_shown(client: Client) -> None:
     assert "Rhythm and witnesses" not in without
 
 
+def test_agents_of_a_job_that_has_ended_are_not_to_be_asked(client: Client) -> None:
+    """It has no processes whose stacks could be taken."""
+    placed = Placement(job="done", attempt=0, node="n0", ranks=Members.of(range(8)), nodes=("n0",) * 8, world_size=8)
+    client.ship("n0", [placed], "ended")
+    client.eventually("/v1/jobs", lambda document: any(one["name"] == "done" for one in document["items"]))
+    state = EngineState(load())
+    state.jobs["done", 0] = watched(
+        WatchedJob(ended=dict.fromkeys(range(8), (100.0, 0, None)), stopped_at=100.0), 130.0
+    )
+    with client.service.database.transaction() as session:
+        learned.write(session, learned.Learned().due(state, START + 130.0))
+
+    shown = client.get("/jobs/done").text
+    assert ("Its processes have ended" in shown, "jobs collect" in shown) == (True, False)
+    assert "jobs collect llama" in client.get("/jobs/llama").text
+
+
 def test_a_job_of_which_only_incidents_are_left_has_a_page(client: Client) -> None:
     """Retention deletes jobs before incidents: their links still lead somewhere. One that was never seen is unknown."""
     incident_rows.seed(client.service.database, "inc-00000000000f", job="gone")
