@@ -70,6 +70,7 @@ def combine(findings: Iterable[Finding], topology: Topology) -> Correlation:
     if not decision.roots and not _running(ordered):
         least = FROZEN_ALONE if runs_on else 0.0
         alone = [f for f in narrowing if not has(f.fault_class, "no_stack") and _strength(f) >= least]
+        alone = [f for f in alone if _strength(f) >= EVEN_ODDS] or alone  # a hint stands before no claim
         decision.roots = [root for finding in alone[:1] for root in standing_alone(finding)]
     if unattributed and not decision.roots:
         decision.rejected += _answers(asked)
