@@ -127,10 +127,12 @@ def missing_from(
         for what in root.finding.missing
         if what != root.finding.assumes or len(root.families) > 1
     }
+    looks = Counter(dump.rank for dump in window.records_of(StackDump) if dump.parent_pid is None)
+    twice = any(count > 1 for rank, count in looks.items() if rank is not None)
     asked = [one for one in decision.findings if not _of_no_standstill(one, decision)]
     entries = [Missing(what=what) for one in asked for what in one.missing if what not in answered]
     entries += [
-        Missing(what=f"{one.why}: a second set of stacks, later")
+        Missing(what=f"{one.why}: a {'later' if twice else 'second'} set of stacks{'' if twice else ', later'}")
         for one in decision.excused
         if one.cause == "unknown" and not has(one.fault_class, "from_outside")
     ]

@@ -13,6 +13,7 @@ from analyzers.model.topology import Topology
 from analyzers.model.window import Window
 from analyzers.verdict.judge import judge
 from collectors.records import STEP_COLUMNS, Record, StackDump, Steps
+from service.packaged_knowledge import load
 from service.reports.story import headlines
 from tests.support.live_records import columns
 from tests.support.stack_claims import KNOWLEDGE, dump, suspects
@@ -120,3 +121,13 @@ def test_beside_a_loss_that_is_no_number_nobody_asks_whether_it_stands_still() -
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize(("sets", "asked"), [(1, "a second set of stacks, later"), (2, "a later set of stacks")])
+def test_a_pause_of_unknown_length_asks_for_a_set_that_was_not_given(sets: int, asked: str) -> None:
+    """Two sets that find a rank in its checkpoint are two."""
+    saves = ("gradient", "gradient", "checkpoint", "gradient")
+    looks = [*taken(FIRST, *saves), *taken(SECOND, *saves)][: 4 * sets]
+    verdict = judge(Window(records=tuple(looks)), Topology((0, 1, 2, 3)), load())
+    (missing,) = (one.what for one in verdict.missing if "set of stacks" in one.what)
+    assert missing.endswith(asked)
