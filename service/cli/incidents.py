@@ -89,7 +89,9 @@ def export_incident(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it, bundle.fhz for example.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> Answer:
-    """Write an incident's records and published verdicts into one file; `faulthound replay FILE` judges them again.
+    """Write an incident's records and published verdicts into one file.
+
+    `faulthound replay FILE` judges every version again; `faulthound diagnose FILE` prints the newest.
 
     \b
     Examples:
@@ -108,7 +110,11 @@ def feedback(
     incident: Id,
     judgement: Annotated[Judgement, typer.Argument(metavar="right|wrong|unclear", help="What the newest verdict was.")],
     culprit: Annotated[
-        str | None, typer.Option(metavar="KIND:ID", help="The real culprit: node:gpu-0413, rank:14, code:train.py.")
+        str | None,
+        typer.Option(
+            metavar="KIND:ID",
+            help="The real one, which the verdict does not name: node:gpu-0413, rank:14, code:train.py.",
+        ),
     ] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="What you found.")] = "",
 ) -> Answer:
