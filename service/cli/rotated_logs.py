@@ -13,8 +13,9 @@ from collectors.records import STEP_COLUMNS, Record, Steps
 from service.cli.record_columns import values
 
 _DATE = r"\d{4}-?\d\d-?\d\d(?:[T_-]?\d\d[:-]?\d\d(?:[:-]?\d\d)?)?"
-_SUFFIX = re.compile(rf"[.-](?:\d{{1,3}}|{_DATE})(?:\.(?:gz|bz2|xz|zst))?$")  # of logrotate, and of Python's handlers
-_INSIDE = re.compile(rf"[._-](?:\d{{1,4}}|{_DATE})(?=\.[A-Za-z]+$)")  # as train-2026-11-22.log; ranks begin together
+_PART = re.compile(  # appended as by logrotate and Python's handlers, or before the ending, as train-2026-11-22.log
+    rf"[.-](?:\d{{1,3}}|{_DATE})(?:\.(?:gz|bz2|xz|zst))?$|[._-](?:\d{{1,4}}|{_DATE})(?=\.[A-Za-z]+$)"
+)
 MOST_APART = 2.0  # usual distances of two rows, between the last of one part and the first of the next
 
 
@@ -26,8 +27,16 @@ def joined(records: Iterable[Record]) -> list[Record]:
     found, parts = list(records), dict[tuple[object, ...], list[int]]()
     for place, one in enumerate(found):
         if isinstance(one, Steps) and one.count:
-            name = _INSIDE.sub("", _SUFFIX.sub("", one.source))
-            key = (name, one.node, one.job, one.attempt, one.role, one.rank, one.told_by, tuple(one.columns))
+            key = (
+                name_of(one.source),
+                one.node,
+                one.job,
+                one.attempt,
+                one.role,
+                one.rank,
+                one.told_by,
+                tuple(one.columns),
+            )
             parts.setdefault(key, []).append(place)
     gone = set[int]()
     for places in parts.values():
@@ -41,9 +50,9 @@ def joined(records: Iterable[Record]) -> list[Record]:
     return [one for place, one in enumerate(found) if place not in gone]
 
 
-def newest_part(source: str) -> str:
-    """Return the name of a log's newest part, which has the steps of the others."""
-    return _SUFFIX.sub("", source)
+def name_of(source: str) -> str:
+    """Return the name that all parts of a log have, without what rotation adds to it."""
+    return _PART.sub("", source)
 
 
 def _values(record: Steps, name: str) -> Sequence[float]:

@@ -203,12 +203,14 @@ def _apart(steps: Sequence[Steps]) -> Missing | None:
 def _with_unjudged(sound: Verdict, records: Sequence[Record], logs: Sequence[Path]) -> Verdict:
     """State which logs show no steps: their pace was not judged."""
     from analyzers.model.verdict import Missing
+    from collectors.files.path_owner import whose
     from collectors.records import Steps, Unread
-    from service.cli.rotated_logs import newest_part
+    from service.cli.rotated_logs import name_of
     from service.cli.stepless_logs import without_steps
 
     sources = [record.source for record in records if isinstance(record, Steps | Unread)]
-    logs = [log for log in logs if newest_part(str(log)) == str(log) or newest_part(str(log)) not in sources]
+    parts = {name_of(source) for source in sources}  # of a log that was rotated; those of ranks are logs of their own
+    logs = [log for log in logs if whose(str(log)).rank is not None or name_of(str(log)) not in parts]
     if not (said := without_steps(logs, sources)):
         return sound
     return msgspec.structs.replace(sound, missing=(Missing(what=f"the pace: {said}"), *sound.missing))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from math import isfinite, nan
 
 import numpy as np
 
-from analyzers.diagnosis.slow.grouping import Floats, Ints
+from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask
 from analyzers.model.work_rate import is_of_steps
 from collectors.records import COUNTED, STEP_COLUMNS, Steps
 
@@ -50,29 +51,81 @@ class Run:
         return any(one.whose == self.whose and self.ended < one.begun and one.first <= self.last for one in every)
 
 
+class By(Enum):
+    """How it is known what a step takes: printed, as differences of stamps, or as the rate of work, which has no unit."""
+
+    PRINTED = "printed"
+    STAMPS = "stamps"
+    RATE = "rate"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a step takes, of each row. ``coarse``: the resolution, where it is no small part of a step; else 0.
+
+    ``by_clock``: whether stamps show that the seconds are of one step; else they may be of all that a row is of.
+    """
+
+    by: By
+    seconds: Floats
+    coarse: float = 0.0
+    by_clock: bool = True
+
+    @property
+    def off(self) -> float:
+        """By how much a mean may be off: a stamp's error is made good by the next, printed seconds are rounded alike."""
+        return self.coarse / 2 if self.by is By.PRINTED else 0.0
+
+
 @dataclass(frozen=True)
 class Series:
-    """One reporter's rows: step, UTC seconds, seconds of one step, work a second where it is reported.
+    """One reporter's rows with a pace: step, UTC seconds, work a second where it is reported.
 
     ``again``: how often the numbers began anew before a row. ``stride``: the steps that a row is of.
-    ``by_clock``: whether stamps show that the seconds are of one step; else they may be of all that a row is of.
-    ``by_rate``: no duration is known, and the seconds are those of as much work: they have no unit.
-    ``coarse``: the resolution of the seconds, where it is no small part of a step; else 0. ``elapsed``: they are differences of
-    stamps, so that an error of one is made good by the next, and is small over many rows; printed ones are all rounded alike.
     """
 
     source: str
     step: Ints
     again: Ints
     at: Floats
-    seconds: Floats
     rate: Floats
     stride: Floats
-    by_clock: bool
+    pace: Pace
     run: Run | None = None  # without rows: none
-    by_rate: bool = False
-    coarse: float = 0.0
-    elapsed: bool = False
+
+    @property
+    def seconds(self) -> Floats:
+        """What a step of each row takes."""
+        return self.pace.seconds
+
+    @property
+    def by_rate(self) -> bool:
+        """Whether no duration is known: the seconds are those of as much work."""
+        return self.pace.by is By.RATE
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of one reporter, each step of a count once. ``begins``: a count begins with it."""
+
+    step: Ints
+    again: Ints
+    begins: Mask
+    at: Floats
+    printed: Floats  # seconds
+    rate: Floats
+    stride: Floats
+    usual: float  # stride
+
+    @property
+    def stamped(self) -> Ints:
+        """The places of rows with a stamp; of rows that were read at once the last has it."""
+        places = np.flatnonzero(np.isfinite(self.at))
+        return places[np.diff(self.at[places], append=np.inf) > 0]
+
+    def elapsed(self, places: Ints) -> Floats:
+        """The seconds between each two of these rows, NaN where the numbers began anew between them."""
+        return np.where(np.diff(self.again[places]) == 0, np.diff(self.at[places]), np.nan)
 
 
 def series_of(records: Sequence[Steps]) -> Iterator[Series]:
@@ -91,6 +144,23 @@ def series_of(records: Sequence[Steps]) -> Iterator[Series]:
 
 @np.errstate(invalid="ignore", over="ignore", divide="ignore")
 def _series(records: list[Steps]) -> Series:
+    rows = _rows(records)
+    pace = _pace(rows)
+    since_begun = np.arange(len(rows.step)) - np.maximum.accumulate(np.where(rows.begins, np.arange(len(rows.step)), 0))
+    known = np.isfinite(pace.seconds) & (pace.seconds > 0) & (since_begun >= WARM_UP_STEPS)
+    of_steps = pace.by is not By.RATE and is_of_steps(rows.rate, rows.printed if pace.coarse else pace.seconds)
+    rate = rows.rate if of_steps else np.full(len(rows.step), np.nan)
+    total = np.cumsum(rows.stride)
+    since_row = np.diff(total[known], prepend=total[known][:1] - rows.usual)
+    most = 3 * np.median(since_row) if len(since_row) else rows.usual
+    run = Run.of(records[0], rows.at.tolist(), rows.step.tolist()) if len(rows.step) else None
+    return Series(
+        records[0].source, rows.step[known], rows.again[known], rows.at[known], rate[known], np.minimum(since_row, most),
+        replace(pace, seconds=pace.seconds[known]), run,
+    )  # fmt: skip
+
+
+def _rows(records: list[Steps]) -> _Rows:
     columns = {name: np.concatenate([_column(record, name) for record in records]) for name in STEP_COLUMNS}
     new = _new_rows(np.stack(list(columns.values()), axis=1), [record.count for record in records])
     new &= columns["step"] >= 0
@@ -105,33 +175,48 @@ def _series(records: list[Steps]) -> Series:
     )
     begins = np.append(True, np.diff(again) > 0)[: len(step)]
     stride = np.where(begins, usual, np.diff(step, prepend=step[:1])).astype(np.float64)
-    places, elapsed = _by_the_clock(again, at)
-    total = np.cumsum(stride)
-    of_row = _are_of_rows(seconds, stride, places, elapsed)
-    by_clock = of_row is not None or not np.isfinite(seconds).any()
-    seconds = seconds / stride if of_row else seconds
-    clocked = np.full(len(step), np.nan)
-    clocked[places[1:]] = elapsed / np.diff(total[places])
-    coarse, by_stamps = _resolution(columns["seconds"][new][first], stride if of_row else 1.0, seconds), False
-    if len(places) > FEWEST_STAMPS * bool(coarse) and (coarse or not np.isfinite(seconds).any()):
-        coarse, by_stamps = _resolution(at[places], stride, clocked), True
-        seconds = clocked
-    seconds = np.where(np.isfinite(seconds), seconds, clocked)
-    since_begun = np.arange(len(step)) - np.maximum.accumulate(np.where(begins, np.arange(len(step)), 0))
     rate = np.where(np.isfinite(tokens), tokens, np.where(np.isfinite(samples), samples, tflops))
-    by_rate = not np.isfinite(seconds).any() and bool(np.isfinite(rate).any())
-    if by_rate:
-        seconds, rate = np.where(rate > 0, 1 / rate, np.nan), np.full(len(step), np.nan)
-    known = np.isfinite(seconds) & (seconds > 0) & (since_begun >= WARM_UP_STEPS)
-    if not is_of_steps(rate, columns["seconds"][new][first] if coarse else seconds):
-        rate = np.full(len(step), np.nan)
-    since_row = np.diff(total[known], prepend=total[known][:1] - usual)
-    most = 3 * np.median(since_row) if len(since_row) else usual
-    return Series(
-        records[0].source, step[known], again[known], at[known], seconds[known], rate[known], np.minimum(since_row, most),
-        by_clock, Run.of(records[0], at.tolist(), step.tolist()) if len(step) else None, by_rate,
-        coarse, by_stamps,
-    )  # fmt: skip
+    return _Rows(step, again, begins, at, seconds, rate, stride, usual)
+
+
+def _pace(rows: _Rows) -> Pace:
+    """Return what steps take by the best of what is known of them."""
+    printed, places = _printed(rows), rows.stamped
+    if printed is not None and not (printed.coarse and len(places) > FEWEST_STAMPS):
+        return printed
+    return _by_stamps(rows, places) or printed or _by_rate(rows)
+
+
+def _printed(rows: _Rows) -> Pace | None:
+    """Return the pace by printed seconds; those of a row without are by stamps."""
+    if not np.isfinite(rows.printed).any():
+        return None
+    places = rows.stamped
+    of_row = _are_of_rows(rows.printed, rows.stride, places, rows.elapsed(places))
+    seconds = rows.printed / rows.stride if of_row else rows.printed
+    coarse = _resolution(rows.printed, rows.stride if of_row else 1.0, seconds)
+    seconds = np.where(np.isfinite(seconds), seconds, _clocked(rows, places))
+    return Pace(By.PRINTED, seconds, coarse, of_row is not None)
+
+
+def _by_stamps(rows: _Rows, places: Ints) -> Pace | None:
+    """Return the pace by the stamps of rows."""
+    seconds = _clocked(rows, places)
+    if not np.isfinite(seconds).any():
+        return None
+    return Pace(By.STAMPS, seconds, _resolution(rows.at[places], rows.stride, seconds))
+
+
+def _by_rate(rows: _Rows) -> Pace:
+    """Return what as much work takes; without any rate nothing is known."""
+    return Pace(By.RATE, np.where(rows.rate > 0, 1 / rows.rate, np.nan))
+
+
+def _clocked(rows: _Rows, places: Ints) -> Floats:
+    """Return the seconds of a step by the differences of stamps."""
+    seconds = np.full(len(rows.step), np.nan)
+    seconds[places[1:]] = rows.elapsed(places) / np.diff(np.cumsum(rows.stride)[places])
+    return seconds
 
 
 def _resolution(values: Floats, stride: Floats | float, seconds: Floats) -> float:
@@ -151,16 +236,6 @@ def _new_rows(rows: Floats, counts: list[int]) -> Ints:
     known = part[first][which.ravel()] < part
     ends = np.cumsum(counts)[:-1]
     return ~np.concatenate([np.logical_and.accumulate(own) for own in np.split(known, ends)])
-
-
-def _by_the_clock(again: Ints, at: Floats) -> tuple[Ints, Floats]:
-    """Return the places of rows with a stamp, and the seconds between each two, NaN where the numbers began anew between them.
-
-    Of rows that were read at once the last has the stamp.
-    """
-    places = np.flatnonzero(np.isfinite(at))
-    places = places[np.diff(at[places], append=np.inf) > 0]
-    return places, np.where(np.diff(again[places]) == 0, np.diff(at[places]), np.nan)
 
 
 def _are_of_rows(seconds: Floats, stride: Floats, places: Ints, elapsed: Floats) -> bool | None:

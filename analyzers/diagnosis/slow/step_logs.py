@@ -129,7 +129,7 @@ def _by_medians(series: Series) -> tuple[str, int, float] | None:
     if found is None:
         return None
     level = [
-        _usual(series, rows) if series.coarse else float(np.exp(np.median(logs[part])))
+        _usual(series, rows) if series.pace.coarse else float(np.exp(np.median(logs[part])))
         for part, rows in zip(found.of.blocks, found.of.rows, strict=True)
     ]
     before, since, newest = level[found.since - 1], level[found.since], level[-1]
@@ -152,7 +152,7 @@ def _by_means(series: Series) -> tuple[str, int, float] | None:
     logs = np.log((blocks.sum(axis=1) - blocks.max(axis=1)) / (size - 1))
     noise = float(np.std(np.diff(logs))) / 2**0.5 if len(logs) > 1 else 0.0
     found = _change(series, logs, size, noise, means=True)
-    if found is None or (series.coarse and not series.elapsed):
+    if found is None or series.pace.off:
         return None
     parts = found.since - 1, -1
     before, newest = (float(np.median(blocks[found.of.blocks[part]].mean(axis=1))) for part in parts)
@@ -185,7 +185,7 @@ def _is_short(series: Series, rows: slice) -> bool:
 
 def _longer(series: Series, before: float, took: float) -> str:
     """Return by how much steps took longer, as far as the resolution of printed seconds shows it."""
-    half = 0.0 if series.elapsed else series.coarse / 2
+    half = series.pace.off
     longer = f"{'at least ' if half else ''}{100 * ((took - half) / (before + half) - 1):.0f} %"
     return f"{longer} longer than before ({before:.3g} s)"
 
@@ -193,10 +193,10 @@ def _longer(series: Series, before: float, took: float) -> str:
 def _usual_of_blocks(series: Series) -> tuple[int, Floats]:
     """Return how many rows a block has, and of each the logarithm of what a step usually takes."""
     size = max(FEWEST_IN_BLOCK, -(-len(series.seconds) // MOST_BLOCKS))
-    if not series.coarse:
+    if not series.pace.coarse:
         return size, np.log(np.median(_blocks(series.seconds, size), axis=1))
     a_row = float(np.median(series.seconds * series.stride))
-    size = max(size, int(np.ceil(2 * series.coarse / (LEAST * a_row))))  # rows over which a unit is half of LEAST
+    size = max(size, int(np.ceil(2 * series.pace.coarse / (LEAST * a_row))))  # rows over which a unit is half of LEAST
     places = range(0, len(series.seconds) - size + 1, size)
     return size, np.log([_usual(series, slice(place, place + size)) for place in places])
 
@@ -205,9 +205,9 @@ def _usual(series: Series, rows: slice) -> float:
     """Return what a step of these rows usually takes: the median, and where seconds are coarse the mean but for pauses."""
     seconds, stride = series.seconds[rows], series.stride[rows]
     median = float(np.median(seconds))
-    if not series.coarse:
+    if not series.pace.coarse:
         return median
-    own = seconds <= 2 * (median + series.coarse)
+    own = seconds <= 2 * (median + series.pace.coarse)
     return float((seconds * stride)[own].sum() / stride[own].sum())
 
 
@@ -220,13 +220,12 @@ def _levels(series: Series, logs: Floats, size: int, noise: float, *, means: boo
     """Return the levels of blocks of so many rows; longer steps that do as much work a second are no longer ones."""
     starts = [*level_starts(logs, noise), len(logs)]
     blocks = tuple(slice(*pair) for pair in pairwise(starts))
-    half = 0.0 if series.elapsed else series.coarse / 2
     rows = tuple(slice(part.start * size, part.stop * size) for part in blocks)
     median = [float(np.median(logs[part])) for part in blocks]
     grown = [
         0.0,
         *(
-            _grown(series, *of, size=_shown(a, b, half), means=means)
+            _grown(series, *of, size=_shown(a, b, series.pace.off), means=means)
             for of, (a, b) in zip(pairwise(rows), pairwise(median), strict=True)
         ),
     ]
@@ -258,7 +257,11 @@ def _grown(series: Series, before: slice, after: slice, *, size: float, means: b
         faster = float(np.log(usual[1] / usual[0])) * np.sign(size)
         if faster > -np.log(1 + (WORTH - 1) / 2):
             return 0.0
-    rows = 0.0 if series.by_clock else float(np.log(np.median(series.stride[after]) / np.median(series.stride[before])))
+    rows = (
+        0.0
+        if series.pace.by_clock
+        else float(np.log(np.median(series.stride[after]) / np.median(series.stride[before])))
+    )
     return 0.0 if abs(size) >= LEAST > (size - rows) * np.sign(size) else size
 
 
@@ -272,7 +275,7 @@ def _where(series: Series, place: int) -> str:
 def _first_beyond(series: Series, place: int, size: int, before: float, after: float) -> int:
     """Return where a level begins, about a place: the end of the last run of two rows that are as before."""
     seconds = series.seconds
-    if series.coarse:  # single rows show nothing
+    if series.pace.coarse:  # single rows show nothing
         begin = max(place - size, 0)
         return begin + int(turn((seconds[begin : place + size] * (1 if after > before else -1))[None])[0])
     bound = (before * after) ** 0.5

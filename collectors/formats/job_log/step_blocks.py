@@ -3,15 +3,15 @@
     [step=410/10000,epoch=0]            [batch=410/10000]:                 ========== Step 410/10000 ==========
         train/CE loss=2.345                  Train loss/train/total: 2.3451    • Total step time: 12.50s
 
-What OLMo and Composer give as batches a second is a mean over a hundred steps, and is left out. A step comes once for each
-value that is read, the newest with all of them.
+What OLMo and Composer give as batches a second is a mean over a hundred steps, and is left out. A step is one record, to which
+each line that is read adds its value.
 """
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from collectors.formats.job_log.job_lines import Line
 from collectors.formats.job_log.step_lines import NOT_REPORTED, Step, dated, step_from
@@ -46,13 +46,13 @@ def may_begin(text: str) -> bool:
 
 @dataclass(slots=True)
 class _Open:
-    """The step that a stream is in. ``at``: the stamp of the line with its number."""
+    """The step that a stream is in. ``at``: the stamp of the line with its number; ``step``: what was read of it so far."""
 
     layout: str
     number: str
     line: int
     at: float | None
-    values: dict[str, float] = field(default_factory=dict)
+    step: Step | None = None
 
 
 class StepBlocks:
@@ -73,7 +73,7 @@ class StepBlocks:
             self._open.move_to_end(line.stream)
             if len(self._open) > MAX_STREAMS:
                 self._open.popitem(last=False)
-            return _step(one, line) if layout == "olmo" else None  # the values show that the others are steps
+            return _with(one, line, {}) if layout == "olmo" else None  # the values show that the others are steps
         found = self._open.get(line.stream)
         if found is None:
             return None
@@ -85,8 +85,7 @@ class StepBlocks:
             del self._open[line.stream]
             return None
         if value is not None and (name := _NAMES.get(value[1])) is not None:
-            found.values[name] = float(value[2].replace(",", ""))
-            return _step(found, line)
+            return _with(found, line, {name: float(value[2].replace(",", ""))})
         return None
 
     def _total(self, line: Line, found: _Open) -> Step | None:
@@ -95,11 +94,17 @@ class StepBlocks:
             return None
         del self._open[line.stream]
         found.at = line.at
-        found.values = {"seconds": float(total[1].rstrip("."))} if total[1].count(".") < 2 else {}
-        return _step(found, line)
+        return _with(found, line, {"seconds": float(total[1].rstrip("."))} if total[1].count(".") < 2 else {})
 
 
-def _step(one: _Open, line: Line) -> Step:
-    found = step_from(one.layout, one.number, one.values)
-    found.at = NOT_REPORTED if one.at is None else one.at
-    return dated(found, line)
+def _with(one: _Open, line: Line, values: dict[str, float]) -> Step:
+    """Return the step with further values."""
+    further = step_from(one.layout, one.number, values)
+    if one.step is None:
+        one.step = further
+        further.at = NOT_REPORTED if one.at is None else one.at
+        return dated(further, line)
+    for name in values:
+        setattr(one.step, name, getattr(further, name))
+    one.step.nan |= further.nan
+    return one.step

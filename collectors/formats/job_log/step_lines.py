@@ -56,11 +56,6 @@ _TORCHTITAN_FIELD = re.compile(r"\b(loss|grad_norm|tps|(?:est_)?tflops|elapsed_t
 _OF_TORCHTITAN = re.compile(r"\b(?:memory|tps|(?:est_)?tflops|elapsed_time_per_step|ms/step):")
 """What plain lines that begin as TorchTitan's do not have."""
 _VERL = re.compile(r"\bstep:(\d{1,18}) - ")
-_MMENGINE = re.compile(
-    r"\b(?:Epoch(?:\(train\))? +\[(?P<epoch>\d{1,9})\]\[ *(?P<of_epoch>\d{1,9})/(?P<length>\d{1,9})\]"
-    r"|Iter(?:\(train\))? +\[ *(?P<step>\d{1,18})/ ?\d{1,18}\])\s"
-)
-_MMENGINE_FIELD = re.compile(r"(?<![\w./-])(loss|grad_norm|time): " + _NUMBER)
 _KERAS = re.compile(  # its bar, drawn or not; the count begins again with every epoch
     r"\b\d{1,12}/\d{1,12} (?:\[[=>. ]{3,120}\] |[^\w\s/]{3,240} )?(?:- )?(?:ETA: )?[\d:]{1,9}[mu]?s?"
     r"(?: \d{1,9}[mu]?s/(?:step|sample|epoch))?(?: - [a-z]\w{0,40}: [\d.eE+-]{1,24}){0,8}? - loss: " + _NUMBER
@@ -96,8 +91,6 @@ WORDS = (
     "Step",
     "Iter",
     "'loss'",
-    "Epoch [",
-    "Epoch(t",
     "ETA: ",
     "s - loss: ",
     " it ",
@@ -123,7 +116,7 @@ def read_step(line: Line, before: str = "") -> Step | None:
     text = line.text
     if not may_report(text):
         return None
-    for read in (_json, _megatron, _torchtitan, _verl, _mmengine, _keras, _post_training, _examples, _plain):
+    for read in (_json, _megatron, _torchtitan, _verl, _keras, _post_training, _examples, _plain):
         if (found := read(text)) is not None:
             return dated(found, line)
     found = _transformers(text, before)
@@ -222,21 +215,6 @@ def _verl(text: str) -> Step | None:
         if target and target not in values and (number := _WHOLE_NUMBER.match(value)):
             values[target] = _number(number[1])
     return step_from("verl", found[1], values)
-
-
-def _mmengine(text: str) -> Step | None:
-    """Read what mmcv's and mmengine's loggers print, which number the iterations of an epoch."""
-    found = _MMENGINE.search(text) if "loss: " in text else None
-    if found is None:
-        return None
-    number = found["step"] or (int(found["epoch"]) - 1) * int(found["length"]) + int(found["of_epoch"])
-    given = {field[1]: _number(field[2]) for field in _MMENGINE_FIELD.finditer(text, found.end())}
-    names = {"loss": "loss", "grad_norm": "gradient_norm", "time": "seconds"}
-    return (
-        step_from("mmengine", number, {names[name]: value for name, value in given.items()})
-        if "loss" in given
-        else None
-    )
 
 
 def _keras(text: str) -> Step | None:

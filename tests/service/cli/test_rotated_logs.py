@@ -51,3 +51,16 @@ def test_logs_whose_steps_overlap_are_of_several_processes(tmp_path: Path, capsy
 
     assert run(["diagnose", str(tmp_path)]) == 3
     assert "out.1 ends at step 41" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_part_whose_name_has_its_day_is_no_log_without_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its steps are those of the newest part."""
+    for name, first in (("train-2026-11-22.log", 1), ("train-2026-11-23.log", 101)):
+        (tmp_path / name).write_text(lines(first, first + 99, 1.0), encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "1 log, 200 steps" in said.splitlines()[0]
+    assert "no steps were recognised" not in said
