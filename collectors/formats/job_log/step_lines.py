@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collectors.formats.job_log import fairseq_lines, megatron_lines, rl_steps, vision_lines
+from collectors.formats.job_log import fairseq_lines, megatron_lines, plain_lines, rl_steps, vision_lines
 from collectors.formats.job_log.job_lines import Line, instant
-from collectors.formats.job_log.log_marks import is_evaluation
-from collectors.formats.job_log.work_rates import rate_by_size, work_rates
+from collectors.formats.job_log.work_rates import rate_by_size
 
 NOT_REPORTED = math.nan
 NO_NUMBER = -1
@@ -64,24 +63,7 @@ _EXAMPLES = re.compile(  # of PyTorch and Horovod: samples of the epoch, not a s
     r"\bTrain Epoch: \d{1,9} \[\d{1,12}/\d{1,12}(?: \( {0,2}\d{1,3}%\))?\]\s{1,8}Loss: " + _NUMBER
 )
 _WHOLE_NUMBER = re.compile(_NUMBER + r"$")
-_PLAIN = re.compile(
-    r"\b(?:(?:global[_ ]?)?(?:steps?|iter|iteration|it)|(?P<again>(?:mini[- ]?)?batch))\b\]?[ :=]*\[?"
-    r"(?P<number>\d{1,18}+)(?!\d|\.\d|%)",
-    re.IGNORECASE,
-)  # batches are counted again with every epoch
-_PLAIN_FIELD = re.compile(
-    r"(?:\b(val\w*|eval\w*|test)[/_ ])?\b(?:(?:train(?:ing)?|total)[/_ ])?"
-    r"(loss|grad(?:ient)?[_ ]?norm|(?:(?:step|iter)[_ ])?time|dt)\b"
-    r"(?: train\b)?(?: \((ms|s)\))?[ :=]+" + _NUMBER + r" ?(ms|s)?\b",
-    re.IGNORECASE,
-)
-_NOT_TRAINING = re.compile(r"\b(?:val|valid|validation|eval|evaluation|evaluating|test)\b", re.IGNORECASE)
-_WORD_BEFORE = re.compile(r"\b(?!nan |inf )[A-Za-z][\w-]* $", re.IGNORECASE)
 _DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
-_PACE = re.compile(
-    r"(?<![\w.,])(?P<number>\d[\d.]{0,11}) ?"
-    r"(?:(?P<unit>ms|s|sec)/(?:it|iter|iteration|step|batch)|(?:it|iters?|steps?)/s(?:ec)?)\b"
-)
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
@@ -93,8 +75,7 @@ WORDS = (
     "'loss'",
     "ETA: ",
     "s - loss: ",
-    " it ",
-    "atch ",
+    *plain_lines.WORDS,
     "Train Epoch: ",
     fairseq_lines.WORD,
     *vision_lines.WORDS,
@@ -107,7 +88,8 @@ def may_report(text: str) -> bool:
         "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
         or "Epoch [" in text or "Epoch(t" in text or "ETA: " in text or "s - loss: " in text or "Train Epoch: " in text
         or "Epoch: [" in text or "Train: " in text
-        or ("loss" in text and ("it " in text or "atch " in text or fairseq_lines.WORD in text))
+        or "atch" in text or " it " in text or text.startswith("it ")
+        or ("loss" in text and fairseq_lines.WORD in text)
     )  # fmt: skip
 
 
@@ -116,10 +98,10 @@ def read_step(line: Line, before: str = "") -> Step | None:
     text = line.text
     if not may_report(text):
         return None
-    for read in (_json, _megatron, _torchtitan, _verl, _keras, _post_training, _examples, _plain):
+    for read in (_json, _megatron, _torchtitan, _verl, _keras, _post_training, _examples):
         if (found := read(text)) is not None:
             return dated(found, line)
-    found = _transformers(text, before)
+    found = step_from(*plain) if (plain := plain_lines.report(text)) is not None else _transformers(text, before)
     return None if found is None else dated(found, line)
 
 
@@ -222,45 +204,6 @@ def _keras(text: str) -> Step | None:
     return None if found is None else step_from("keras", NO_NUMBER, {"loss": _number(found[1])})
 
 
-def _plain(text: str) -> Step | None:
-    found = _PLAIN.search(text) if "oss" in text or "OSS" in text else None
-    if found is None or _NOT_TRAINING.search(text, 0, found.start()):
-        return None
-    values: dict[str, float] = {}
-    first: re.Match[str] | None = None  # the loss that is taken, until one of the whole model comes: "kl loss"
-    for field in _PLAIN_FIELD.finditer(text):
-        other, name, unit, value, unit_after = field.groups(default="")
-        word = name.lower()
-        if other or (not word.startswith(("iter", "step")) and is_evaluation(text, field.start())):
-            continue
-        if word == "loss":
-            if first is None or (_of_part(text, first) and not _of_part(text, field)):
-                values["loss"], first = _number(value), field
-        elif word.startswith("grad"):
-            values.setdefault("gradient_norm", _number(value))
-        elif unit or unit_after or "eta: " in text:  # detectron2 and others of its kind give seconds without a unit
-            values.setdefault("seconds", _number(value) / (1000 if "ms" in (unit + unit_after).lower() else 1))
-    number = NO_NUMBER if found["again"] else found["number"]
-    return step_from("plain", number, _paced(text) | values) if "loss" in values else None
-
-
-def _paced(text: str) -> dict[str, float]:
-    """Return the seconds of a step by the last pace without a name, "1.82 s/it", "3.4 it/s", and the work a second."""
-    found = work_rates(text)
-    *_, last = [None, *_PACE.finditer(text)]
-    number = math.nan if last is None else _number(last["number"])
-    if last is None or not number > 0:
-        return found
-    return found | {"seconds": number / (1000 if last["unit"] == "ms" else 1) if last["unit"] else 1 / number}
-
-
-def _of_part(text: str, loss: re.Match[str]) -> bool:
-    """Whether another word than "train" or "total" stands right before the loss."""
-    return (
-        loss.start() == loss.start(2) and _WORD_BEFORE.search(text, max(0, loss.start() - 32), loss.start()) is not None
-    )
-
-
 def _transformers(text: str, before: str) -> Step | None:
     """Read the dict that transformers' Trainer prints; its step is in the dict, in the progress bar before it, or unknown."""
     begin = text.find("{'")
@@ -274,7 +217,7 @@ def _transformers(text: str, before: str) -> Step | None:
         bars = _PROGRESS_BAR.findall(before + text[:begin])
         number = int(bars[-1]) if bars else NO_NUMBER
     values = {name: value for name, keys in _JSON_NAMES.items() if (value := _first(given, keys)) is not None}
-    return step_from("transformers", int(number), _paced(before + text[:begin]) | values)
+    return step_from("transformers", int(number), plain_lines.paced(before + text[:begin]) | values)
 
 
 _JSON_NAMES = {
