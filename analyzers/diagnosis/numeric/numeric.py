@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from analyzers.diagnosis.numeric import replicas
+from analyzers.diagnosis.numeric.lasting import lasting, skipped
 from analyzers.diagnosis.numeric.spikes import FEWEST, jump, passed, spikes_in
 from analyzers.diagnosis.numeric.step_rows import (
     LASTS,
@@ -79,7 +80,11 @@ def analyze(window: Window, topology: Topology, _knowledge: Knowledge) -> Iterat
     else:
         spikes = list(spikes_in(records, rows, topology))
         whole = every[0] if len(every) == 1 else rows
-        yield from spikes or (passed(records, rows, topology) if window.live else jump(records, whole))
+        if window.live:
+            yield from spikes or passed(records, rows, topology)
+            return
+        found = spikes or [*jump(records, whole), *skipped(records)]
+        yield from found or lasting(records, max(every, key=len))
 
 
 def _of_whole(made: Finding) -> Finding:

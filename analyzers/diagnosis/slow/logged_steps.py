@@ -11,6 +11,7 @@ from math import isfinite, nan
 import numpy as np
 
 from analyzers.diagnosis.slow.grouping import Floats, Ints, Mask
+from analyzers.diagnosis.slow.running_means import clock_of
 from analyzers.model.work_rate import is_of_steps
 from collectors.records import COUNTED, STEP_COLUMNS, Steps
 
@@ -149,6 +150,7 @@ def _series(records: list[Steps]) -> Series:
     since_begun = np.arange(len(rows.step)) - np.maximum.accumulate(np.where(rows.begins, np.arange(len(rows.step)), 0))
     known = np.isfinite(pace.seconds) & (pace.seconds > 0) & (since_begun >= WARM_UP_STEPS)
     of_steps = pace.by is not By.RATE and is_of_steps(rows.rate, rows.printed if pace.coarse else pace.seconds)
+    of_steps = of_steps and _by_mean(rows, 1 / rows.rate, By.RATE) is None
     rate = rows.rate if of_steps else np.full(len(rows.step), np.nan)
     total = np.cumsum(rows.stride)
     since_row = np.diff(total[known], prepend=total[known][:1] - rows.usual)
@@ -182,9 +184,22 @@ def _rows(records: list[Steps]) -> _Rows:
 def _pace(rows: _Rows) -> Pace:
     """Return what steps take by the best of what is known of them."""
     printed, places = _printed(rows), rows.stamped
-    if printed is not None and not (printed.coarse and len(places) > FEWEST_STAMPS):
-        return printed
-    return _by_stamps(rows, places) or printed or _by_rate(rows)
+    mean = _by_mean(rows, rows.printed, By.STAMPS) if printed is not None else None
+    if printed is not None and not ((printed.coarse or mean) and len(places) > FEWEST_STAMPS):
+        return mean or printed
+    return _by_stamps(rows, places) or printed or _by_mean(rows, 1 / rows.rate, By.RATE) or _by_rate(rows)
+
+
+def _by_mean(rows: _Rows, seconds: Floats, by: By) -> Pace | None:
+    """Return the pace by seconds, or those of as much work, that are means since the start of the run, or of the numbers."""
+    for steps in (np.cumsum(rows.stride), rows.step.astype(np.float64)):
+        if not rows.again.any() and (found := clock_of(seconds, steps)) is not None:
+            at, unit = found
+            rows = replace(rows, at=at)
+            own = _clocked(rows, np.flatnonzero(np.isfinite(at)))
+            coarse = unit / rows.usual
+            return Pace(by, own, coarse if coarse > COARSE * np.nanmedian(own) else 0.0)
+    return None
 
 
 def _printed(rows: _Rows) -> Pace | None:
@@ -204,7 +219,8 @@ def _by_stamps(rows: _Rows, places: Ints) -> Pace | None:
     seconds = _clocked(rows, places)
     if not np.isfinite(seconds).any():
         return None
-    return Pace(By.STAMPS, seconds, _resolution(rows.at[places], rows.stride, seconds))
+    own = rows.at[places] - rows.at[places[0]]  # stamps of whole seconds may all have one fraction
+    return Pace(By.STAMPS, seconds, _resolution(own, rows.stride, seconds))
 
 
 def _by_rate(rows: _Rows) -> Pace:

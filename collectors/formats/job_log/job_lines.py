@@ -108,6 +108,7 @@ _GLOG = re.compile(r"\[?[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(\.\d{1,9})?")
 _ISO = re.compile(
     r"(\d{4})[-/](\d\d)[-/](\d\d)[ T_,](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\s?(Z|UTC|[+-]\d\d:?\d\d)?(?![\d:])"
 )
+_COMPACT = re.compile(r"\b(\d{4})(\d\d)(\d\d)-(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")  # AReaL's
 _US = re.compile(r"\b(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)")
 STAMP_WITHIN = 80  # characters: a time deeper in the line is what the line talks about, not when it was written
 
@@ -288,6 +289,8 @@ def instant(text: str) -> float | None:
     """The first full date and time in the text; local times are read as UTC, because no log names its zone."""
     if found := _ISO.search(text):
         return iso_seconds(found.groups())
+    if found := _COMPACT.search(text):
+        return iso_seconds((*found.groups(), None))
     if found := _US.search(text):
         return utc_seconds((int(found[3]), int(found[1]), int(found[2])), (found[4], found[5], found[6]))
     return None

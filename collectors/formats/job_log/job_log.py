@@ -21,6 +21,7 @@ from collectors.formats.job_log.job_lines import Line, numbers_of, peel
 from collectors.formats.job_log.local_ranks import LocalRanks
 from collectors.formats.job_log.loss_column import LossColumn, has_number
 from collectors.formats.job_log.lost_losses import LostLosses
+from collectors.formats.job_log.overflows import Overflows
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
 from collectors.formats.job_log.statements import STATED
@@ -120,6 +121,7 @@ class JobLog:
         self.step: int | None = None  # that the newest line reports
         self.ranks = LocalRanks(input)
         self.losses = LossColumn()
+        self.overflows = Overflows()
         self.step_blocks = StepBlocks()
         self.bars = StepBars()
         self.phases = rl_steps.Phases()
@@ -146,8 +148,10 @@ class JobLog:
                 self.bars.complete(step, line)
             self.take_step(step, line)
             begins = trouble or step.loss_is_none
-        elif begins:
-            self.ranks.take(line, line.rank)
+        else:
+            self.overflows.take(line)
+            if begins:
+                self.ranks.take(line, line.rank)
         if lost and line.stream in self.lost and has_number(line, step):
             self.lost_losses.end(line.stream)
         if words if line.stream in self.open else begins:
@@ -157,6 +161,7 @@ class JobLog:
 
     def take_step(self, step: Step, line: Line) -> None:
         """Take a step that a line reports."""
+        self.overflows.mark(step, line)
         self.steps.add(self.losses.checked(step, line), line)
         self.runs.take(step.step, line)
         self.streams.end_quotation(line.stream)

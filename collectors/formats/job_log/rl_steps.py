@@ -22,6 +22,7 @@ _NO_LITERAL = re.compile(r"(?<=: )(-?(?:nan|inf))(?=[,}])")
 _NAMES = {
     "train/loss": "loss", "policy_loss": "loss", "train/grad_norm": "gradient_norm", "actor_grad_norm": "gradient_norm",
     "timing/step_total": "seconds", "perf/step_time": "seconds",
+    "response_length": "length",
 }  # fmt: skip
 
 
@@ -31,6 +32,9 @@ def report(text: str) -> tuple[str, str, Mapping[str, float]] | None:
         return None
     if (found := _DICT.search(text)) is not None:
         values = {_NAMES[name]: value for name, value in _numbers(found[2]).items() if name in _NAMES}
+        length, seconds = values.pop("length", 0.0), values.get("seconds", 0.0)
+        if length > 0 and seconds > 0:
+            values["tokens_per_second"] = length / seconds  # of one of the answers that a step learns from
         layout = "openrlhf" if found[0].startswith("Global") else "slime"
         return (layout, found[1], values) if values else None
     if (found := _ENDED.search(text)) is not None:

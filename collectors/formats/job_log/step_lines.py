@@ -221,10 +221,10 @@ def _transformers(text: str, before: str) -> Step | None:
 
 
 _JSON_NAMES = {
-    "seconds": ("seconds", "step_seconds", "step_time"),
+    "seconds": ("seconds", "step_seconds", "step_time", "time_this_iter_s"),
     "loss": ("loss", "lm_loss", "train_loss", "train/loss", "actor/pg_loss"),
     "gradient_norm": ("gradient_norm", "grad_norm", "train/grad_norm", "actor/grad_norm"),
-    "tokens_per_second": ("tokens_per_second", "tps", "perf/throughput"),
+    "tokens_per_second": ("tokens_per_second", "tokens_per_second_per_gpu", "tps", "perf/throughput"),
     "samples_per_second": ("samples_per_second", "samples_per_sec", "images_per_second", "examples_per_second"),
     "tflops": ("tflops",),
 }

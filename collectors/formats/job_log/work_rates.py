@@ -10,7 +10,8 @@ WORDS = ("/s", "per")
 BEFORE = 24  # characters before a rate, in which a word says what it is of
 TOKENS, SAMPLES = r"tok(?:en)?s?", r"(?:samples?|seq(?:uence)?s?|images?|imgs?|examples?)"
 A_SECOND = r"(?:/|[ _]per[ _])s(?:ec(?:ond)?)?"
-_WORK = rf"(?:(?P<{{0}}>{TOKENS})|{SAMPLES}){A_SECOND}"
+_OF_ONE = r"(?:(?:/|[ _]per[ _])(?:gpu|device|chip|rank|node))?"
+_WORK = rf"(?:(?P<{{0}}>{TOKENS})|{SAMPLES}){A_SECOND}{_OF_ONE}"
 _NUMBER = r"\d[\d.,]{0,17}(?<=\d)(?: ?(?-i:[kKM])(?![a-zA-Z]))?"
 _OTHER_UNIT = r" ?(?:m?s|sec|it|iter|step|tok|token|%|[kKMGT]i?B)s?\b"
 _OF_OTHERS = re.compile(  # a mean says nothing of one step, and what a loader or a generation does nothing of training

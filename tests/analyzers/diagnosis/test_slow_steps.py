@@ -338,3 +338,20 @@ def test_a_rate_that_is_a_mean_since_the_start_is_shown_by_stamps() -> None:
     rate = 500_000 * np.arange(1, 1201) / np.cumsum(seconds)
     at = np.round(1.79e9 + np.cumsum(seconds), 3)
     assert "40 % longer" in said(reported(range(1200), [np.nan] * 1200, at=at, tokens_per_second=rate))
+
+
+@pytest.mark.parametrize("how", ["seconds", "rounded, with stamps", "rounded", "rate"])
+def test_a_printed_mean_since_the_start_hides_no_slowdown(how: str) -> None:
+    """What it sums up to grows by each step's own time; where it is rounded, by that of many."""
+    for times in (1.4, 1.0):
+        seconds = np.array([1.0] * 600 + [times] * 600) * np.array(drawn(1200, lambda _: 1.0, 0.03))
+        mean = np.cumsum(seconds) / np.arange(1, 1201)
+        nothing = [np.nan] * 1200
+        at = np.floor(1.79e9 + np.cumsum(seconds)) if "stamps" in how else np.array(nothing)
+        if how == "rate":
+            text = said(reported(range(1, 1201), nothing, at=at, tokens_per_second=np.round(5e5 / mean, 1)))
+        else:
+            printed = 1 / np.round(1 / mean, 3) if "rounded" in how else mean
+            text = said(reported(range(1, 1201), printed.tolist(), at=at))
+        assert bool(text) == (times > 1)
+        assert not text or 36 <= float(text.split(" % longer")[0].rsplit(" ", 1)[1]) <= 42

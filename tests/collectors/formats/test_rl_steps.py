@@ -51,6 +51,7 @@ LINES = {
     ),
     "roll": ("[2026-04-15 07:57:53] [rlvr_pipeline.py (553)] [INFO] pipeline step 41 finished", "roll", {}),
 }
+AREAL_STAMP = 1776239873.001
 NONE = [
     "critic-step 41: {'train/critic-loss': 0.5, 'train/critic-grad_norm': 2.0}",  # of another model: it has the same numbers
     "step 41: {'rollout/raw_reward': 0.5}",
@@ -136,3 +137,14 @@ def test_a_log_tells_of_phases(case: str) -> None:
         reported.take(peel(number, text))
     newest = reported.newest()
     assert (None if newest is None else newest[0]) == expected
+
+
+def test_the_stamp_of_areal_and_the_length_of_answers_are_read() -> None:
+    """Steps that take longer for longer answers do as much a second."""
+    (areal, *_), (openrlhf, *_) = LINES["areal"], LINES["openrlhf"]
+    found = read_step(peel(1, areal))
+    assert found is not None
+    assert found.at == pytest.approx(AREAL_STAMP)
+    found = read_step(peel(1, openrlhf.replace("'reward'", "'response_length': 825.0, 'reward'")))
+    assert found is not None
+    assert found.tokens_per_second == pytest.approx(10.0)

@@ -1,0 +1,43 @@
+"""DeepSpeed says on a line of its own that a step was skipped."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+
+from collectors.files.reading import read_paths
+from collectors.records import Steps
+from service.cli import run
+
+SAYS = "[2026-11-22 10:11:40,123] [INFO] [loss_scaler.py:190:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. "
+
+
+def log(skipped: range, scale: str, count: int = 300) -> str:
+    """Return a log of steps, of which some are skipped."""
+    of = f"{SAYS}Attempted loss scale: {scale}, reducing to {scale}\n"
+    return "".join(f"{of * (n in skipped)}step {n} loss {2 + 1 / (n + 1):.4f} time 1.{n % 7}0s\n" for n in range(count))
+
+
+def test_a_step_below_such_a_line_is_skipped(tmp_path: Path) -> None:
+    """The others are not."""
+    (tmp_path / "train.log").write_text(log(range(40, 44), "32768"), encoding="utf-8")
+    (found,) = [one for one in read_paths([tmp_path]) if isinstance(one, Steps)]
+    assert [n for n, was in enumerate(array("b", found.columns["skipped"])) if was] == [40, 41, 42, 43]
+
+
+@pytest.mark.parametrize(
+    ("skipped", "scale", "is_found"),
+    [(range(220, 300), "32768", True), (range(280, 300), "1", True), (range(280, 300), "32768", False),
+     (range(100, 300, 2), "1024", False), (range(20), "65536", False)],
+)  # fmt: skip
+def test_a_job_that_skips_every_step_is_not_without_fault(
+    skipped: range, scale: str, is_found: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A loss scale that is sought is no fault, one that can fall no further is."""
+    (tmp_path / "train.log").write_text(log(skipped, scale), encoding="utf-8")
+    run(["diagnose", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert ("No fault found" not in said) == is_found
+    assert "Evict node" not in said
