@@ -129,9 +129,10 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
     It abstains where ranks stopped at different steps. None: no steps, a damaged file, or a line with words of a fault.
     """
-    from analyzers.diagnosis.slow.step_logs import slower_once, unjudged
+    from analyzers.diagnosis.slow.step_logs import paused_once, slower_once, unjudged
     from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES
     from collectors.records import Steps, Unread
+    from service.cli.last_steps import WANTED, ends_early
     from service.cli.unused_lines import finished, first_unused
 
     steps = [record for record in records if isinstance(record, Steps) and record.count]
@@ -153,20 +154,25 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
         why += (
             f"; {earlier:,} log{'s' if earlier > 1 else ''} of an earlier run {'are' if earlier > 1 else 'is'} left out"
         )
-    if once := slower_once(steps):
+    for once in filter(None, (slower_once(steps), paused_once(steps))):
         why += f"; {once}"
+    if finished(paths) is None and (early := ends_early(steps)):
+        why += f"; {early}"
+        verdict = _with_missing(verdict, f"whether the job goes on: {early}; {WANTED}")
     if (newest := max(record.count for record in steps)) >= MAX_STEPS_OF_SERIES:
-        from analyzers.model.verdict import Missing
-
-        before = Missing(what=f"whether steps became longer before the newest {newest:,} of a log, which are read")
-        verdict = msgspec.structs.replace(verdict, missing=(before, *verdict.missing))
+        verdict = _with_missing(
+            verdict, f"whether steps became longer before the newest {newest:,} of a log, which are read"
+        )
     if reason := unjudged(steps):
-        from analyzers.model.verdict import Missing
-
         why += "; whether steps became longer is not judged"
-        unread = Missing(what=f"whether steps became longer: {reason}")
-        verdict = msgspec.structs.replace(verdict, missing=(unread, *verdict.missing))
+        verdict = _with_missing(verdict, f"whether steps became longer: {reason}")
     return _without(verdict, why)
+
+
+def _with_missing(verdict: Verdict, what: str) -> Verdict:
+    from analyzers.model.verdict import Missing
+
+    return msgspec.structs.replace(verdict, missing=(Missing(what=what), *verdict.missing))
 
 
 def _of_newest_run(steps: Sequence[Steps]) -> list[Steps]:

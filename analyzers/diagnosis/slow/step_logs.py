@@ -26,6 +26,7 @@ from collectors.records import Steps
 FEWEST_STEPS = 40
 MOST_BLOCKS, FEWEST_IN_BLOCK = 100, 5
 MOST_OF_MEANS, FEWEST_OF_MEAN = 24, 25  # larger blocks, of which each has several of the steps that became longer
+PAUSE_SECONDS, PAUSE_TIMES = 30.0, 20.0  # of a step alone, and so many times the usual one
 LEAST_SECONDS = 120.0  # that it lasts
 NO_PACE = "no line that was read gives the number of a step and how long it took, or when it ended"
 MISSING = (
@@ -92,6 +93,20 @@ def slower_once(records: Sequence[Steps]) -> str:
         return f"the rate of work was {100 * (1 - before / took):.0f} % lower {span}; since then it is as before"
     longer = _longer(series, before, took)
     return f"a step took {took:.3g} s {span}, {longer}; since then it takes as long as before"
+
+
+def paused_once(records: Sequence[Steps]) -> str:
+    """Say which step alone took very long, or followed after a long time without one; empty: none, or several did."""
+    series = _longest(records)
+    if series is None or series.by_rate:
+        return ""
+    took = np.maximum(series.seconds * series.stride, np.nan_to_num(np.diff(series.at, prepend=np.nan)))
+    longest = int(np.argmax(took))
+    usual = float(np.median(series.seconds))
+    enough = float(took[longest]) >= max(PAUSE_SECONDS, PAUSE_TIMES * usual * float(np.median(series.stride)))
+    if not enough or np.count_nonzero(took >= took[longest] / 3) > 1:
+        return ""
+    return f"a pause of {took[longest]:.0f} s at {_where(series, longest)}, once; the other steps take {usual:.3g} s"
 
 
 def unjudged(records: Sequence[Steps]) -> str:
