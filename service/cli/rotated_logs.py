@@ -16,19 +16,21 @@ _DATE = r"\d{4}-?\d\d-?\d\d(?:[T_-]?\d\d[:-]?\d\d(?:[:-]?\d\d)?)?"
 _PART = re.compile(  # appended as by logrotate and Python's handlers, or before the ending, as train-2026-11-22.log
     rf"[.-](?:\d{{1,3}}|{_DATE})(?:\.(?:gz|bz2|xz|zst))?$|[._-](?:\d{{1,4}}|{_DATE})(?=\.[A-Za-z]+$)"
 )
+_NUMBER = re.compile(r"\d+")
 MOST_APART = 2.0  # usual distances of two rows, between the last of one part and the first of the next
 
 
 def joined(records: Iterable[Record]) -> list[Record]:
     """Return the records with the steps of rotated logs in one record each, in place of the newest part's.
 
-    Parts are logs of one name but for what rotation appends, of which each goes on where the one before it ends.
+    Parts are logs of one name but for what rotation adds or the numbers in it, as of jobs that were submitted one after the
+    other, of which each goes on where the one before it ends.
     """
     found, parts = list(records), dict[tuple[object, ...], list[int]]()
     for place, one in enumerate(found):
         if isinstance(one, Steps) and one.count:
             key = (
-                name_of(one.source),
+                _series_of(one.source),
                 one.node,
                 one.job,
                 one.attempt,
@@ -53,6 +55,12 @@ def joined(records: Iterable[Record]) -> list[Record]:
 def name_of(source: str) -> str:
     """Return the name that all parts of a log have, without what rotation adds to it."""
     return _PART.sub("", source)
+
+
+def _series_of(source: str) -> str:
+    """Return what the names of logs have in common that may follow each other."""
+    folder, slash, name = name_of(source).rpartition("/")
+    return folder + slash + _NUMBER.sub("0", name)
 
 
 def _values(record: Steps, name: str) -> Sequence[float]:

@@ -20,6 +20,7 @@ SWAPPED = 5  # strides: rows that are written out of their order fall back by fe
 MOST_PARTS = 20  # of a log, whose printed seconds are compared with the clock
 UNITS = (60.0, 1.0, 0.1, 0.01, 0.001)  # of stamps and of printed seconds
 FEWEST_STAMPS = 40  # that stand for coarse printed seconds
+FEW = 0.5  # of the rows
 COARSE = 0.025  # part of a step: medians of single durations show no change of a tenth in coarser units
 _BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 
@@ -28,7 +29,9 @@ _BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 class Run:
     """Whose steps a log has, and the first and the last of them."""
 
-    whose: tuple[object, ...]  # role and rank, or where there is no rank its log's name up to the first dot
+    whose: tuple[
+        object, ...
+    ]  # role and rank, or where there is no rank its log's name up to the first dot, but for numbers
     begun: float
     ended: float
     first: int
@@ -37,7 +40,8 @@ class Run:
     @classmethod
     def of(cls, record: Steps, at: Sequence[float], step: Sequence[int]) -> Run:
         """Return the run of a record's rows; its instants are NaN where they have none."""
-        name = record.source.rpartition("/")[2].partition(".")[0] if record.rank is None else ""
+        log = record.source.rpartition("/")[2].partition(".")[0]
+        name = re.sub(r"\d+", "0", log) if record.rank is None else ""
         stamps = [one for one in at if isfinite(one)]
         return cls(
             (record.role, record.rank, name),
@@ -204,7 +208,7 @@ def _by_mean(rows: _Rows, seconds: Floats, by: By) -> Pace | None:
 
 def _printed(rows: _Rows) -> Pace | None:
     """Return the pace by printed seconds; those of a row without are by stamps."""
-    if not np.isfinite(rows.printed).any():
+    if not len(rows.printed) or np.isfinite(rows.printed).mean() < FEW:
         return None
     places = rows.stamped
     of_row = _are_of_rows(rows.printed, rows.stride, places, rows.elapsed(places))
@@ -219,6 +223,10 @@ def _by_stamps(rows: _Rows, places: Ints) -> Pace | None:
     seconds = _clocked(rows, places)
     if not np.isfinite(seconds).any():
         return None
+    if (
+        np.isfinite(rows.printed).mean() < FEW
+    ):  # since an evaluation ended, which the stamp of the row before does not show
+        seconds = np.where(np.isfinite(rows.printed), rows.printed / rows.stride, seconds)
     own = rows.at[places] - rows.at[places[0]]  # stamps of whole seconds may all have one fraction
     return Pace(By.STAMPS, seconds, _resolution(own, rows.stride, seconds))
 

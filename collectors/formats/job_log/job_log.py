@@ -15,13 +15,13 @@ import msgspec
 
 from collectors.formats import Input, reader
 from collectors.formats.job_log import attempts, found_events, log_marks, requests, rl_steps
+from collectors.formats.job_log.between_steps import BetweenSteps
 from collectors.formats.job_log.escaped import lines_of
 from collectors.formats.job_log.found_events import FoundEvents, without_mere_readiness
 from collectors.formats.job_log.job_lines import Line, numbers_of, peel
 from collectors.formats.job_log.local_ranks import LocalRanks
 from collectors.formats.job_log.loss_column import LossColumn, has_number
 from collectors.formats.job_log.lost_losses import LostLosses
-from collectors.formats.job_log.overflows import Overflows
 from collectors.formats.job_log.recognition import sniff
 from collectors.formats.job_log.revealed_ranks import with_ranks
 from collectors.formats.job_log.statements import STATED
@@ -121,7 +121,7 @@ class JobLog:
         self.step: int | None = None  # that the newest line reports
         self.ranks = LocalRanks(input)
         self.losses = LossColumn()
-        self.overflows = Overflows()
+        self.between = BetweenSteps()
         self.step_blocks = StepBlocks()
         self.bars = StepBars()
         self.phases = rl_steps.Phases()
@@ -149,7 +149,7 @@ class JobLog:
             self.take_step(step, line)
             begins = trouble or step.loss_is_none
         else:
-            self.overflows.take(line)
+            self.between.take(line)
             if begins:
                 self.ranks.take(line, line.rank)
         if lost and line.stream in self.lost and has_number(line, step):
@@ -161,7 +161,7 @@ class JobLog:
 
     def take_step(self, step: Step, line: Line) -> None:
         """Take a step that a line reports."""
-        self.overflows.mark(step, line)
+        self.between.mark(step, line)
         self.steps.add(self.losses.checked(step, line), line)
         self.runs.take(step.step, line)
         self.streams.end_quotation(line.stream)

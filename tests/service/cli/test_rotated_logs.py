@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,20 @@ def test_a_part_whose_name_has_its_day_is_no_log_without_steps(
     said = capsys.readouterr().out
     assert "1 log, 200 steps" in said.splitlines()[0]
     assert "no steps were recognised" not in said
+
+
+@pytest.mark.parametrize("first", [1_001, 951])
+def test_of_logs_that_follow_each_other_the_newest_counts(
+    first: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Jobs that were submitted one after the other write logs of unlike names; the older, longer one was slow."""
+    at, text = datetime(2026, 11, 22, tzinfo=UTC), dict[str, list[str]]({"train_run8.log": [], "train_run9.log": []})
+    for name, steps in (("train_run8.log", range(1, 1_001)), ("train_run9.log", range(first, 1_601))):
+        for step in steps:
+            took = 1.5 if name.endswith("8.log") and step > 700 else 1.0 + 0.02 * (step % 3)
+            at += timedelta(seconds=took)
+            text[name].append(f"{at:%Y-%m-%d %H:%M:%S} step: {step} loss: 2.5 step_time: {took:.3f}s\n")
+        (tmp_path / name).write_text("".join(text[name]), encoding="utf-8")
+
+    assert run(["diagnose", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("No fault found: 1 log")

@@ -1,8 +1,9 @@
-"""DeepSpeed says on a line of its own that a step was skipped."""
+"""Lines between steps: DeepSpeed says that a step was skipped, and an evaluation takes time that is no step's."""
 
 from __future__ import annotations
 
 from array import array
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,22 @@ def test_a_job_that_skips_every_step_is_not_without_fault(
     said = capsys.readouterr().out
     assert ("No fault found" not in said) == is_found
     assert "Evict node" not in said
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+def test_evaluations_that_begin_late_are_no_longer_steps(
+    is_slow: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their lines show when they end; steps that became longer beside them are found."""
+    at, lines = datetime(2026, 11, 22, 10, tzinfo=UTC), list[str]()
+    for step in range(1, 3001):
+        at += timedelta(seconds=1.4 if is_slow and step > 2000 else 1.0 + 0.001 * (step % 7))
+        lines.append(f"{at:%Y-%m-%d %H:%M:%S} INFO step {step} loss 2.{step % 90 + 10}")
+        if step >= 1500 and step % 20 == 0:
+            lines.append(f"{at:%Y-%m-%d %H:%M:%S} INFO Running validation")
+            at += timedelta(seconds=60)
+            lines.append(f"{at:%Y-%m-%d %H:%M:%S} INFO validation loss 2.41 at step {step}")
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run(["diagnose", str(tmp_path)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("1.39 s since step 2,0" in said) if is_slow else said.startswith("No fault found")
