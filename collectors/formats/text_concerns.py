@@ -125,8 +125,9 @@ def _concern(blanked: str) -> Concern:
             mask |= bit
     if is_label(blanked):
         mask |= STACK
-    if any(word in blanked for word in step_columns.WORDS) and step_columns.header_of(blanked) is not None:
-        mask |= COLUMNS
+    if any(word in blanked for word in step_columns.WORDS):
+        named = blanked.encode("latin-1").decode(errors="replace")  # rich draws bars between the names
+        mask |= COLUMNS if step_columns.header_of(named) is not None else 0
     if mask & (JOB | STEP) and has_no_number(blanked):
         mask |= NO_NUMBER
     return mask, words

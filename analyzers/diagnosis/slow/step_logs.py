@@ -100,9 +100,13 @@ def paused_once(records: Sequence[Steps]) -> str:
     series = _longest(records)
     if series is None or series.by_rate:
         return ""
-    took = np.maximum(series.seconds * series.stride, np.nan_to_num(np.diff(series.at, prepend=np.nan)))
-    longest = int(np.argmax(took))
     usual = float(np.median(series.seconds))
+    more = np.diff(series.at, prepend=np.nan) - usual * np.diff(
+        series.step, prepend=0
+    )  # than the steps between two rows
+    more[1:][np.diff(series.again) > 0] = np.nan
+    took = np.maximum(series.seconds * series.stride, np.nan_to_num(more + usual * series.stride))
+    longest = int(np.argmax(took))
     enough = float(took[longest]) >= max(PAUSE_SECONDS, PAUSE_TIMES * usual * float(np.median(series.stride)))
     if not enough or np.count_nonzero(took >= took[longest] / 3) > 1:
         return ""

@@ -1,4 +1,4 @@
-"""Steps as Megatron-LM and NeMo print them: ``iteration 40/ 500 | elapsed time per iteration (ms): 1010 | lm loss: 2.5 |``."""
+"""Steps of Megatron-LM, NeMo and Nanotron: ``iteration 40/ 500 | elapsed time per iteration (ms): 1010 | lm loss: 2.5 |``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import re
 
 from collectors.formats.job_log.work_rates import rate_by_size
 
-LINE = re.compile(r"\biteration\s+(\d{1,18})\s*/\s*\d+ \|")
+LINE = re.compile(r"\biteration:?\s+(\d{1,18})\s*/\s*\d+ \|")
 APPLIED = 8  # in ``nan``: the norm is NaN at a loss scale of 1, which no overflow lowers
 SOME = 32  # in ``nan``: a loss is printed, of the iterations that had one, and that of others was NaN
 _NUMBER = re.compile(r"([-+]?(?:[\d.][\d,.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))$")
 _NAMES = {
     "lm loss": "loss", "grad norm": "gradient_norm", "grad_norm": "gradient_norm", "train_step_timing in s": "seconds",
-    "elapsed time per iteration (ms)": "milliseconds", "number of skipped iterations": "skipped",
+    "elapsed time per iteration (ms)": "milliseconds", "elapsed_time_per_iteration_ms": "milliseconds",
+    "number of skipped iterations": "skipped",
     "number of nan iterations": "nan", "loss scale": "scale", "tflops": "tflops", "global batch size": "batch",
     "global_batch_size": "batch", "curriculum seqlen": "length",
 }  # fmt: skip

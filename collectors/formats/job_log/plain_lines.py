@@ -11,7 +11,7 @@ import re
 from collectors.formats.job_log.log_marks import is_evaluation
 from collectors.formats.job_log.work_rates import work_rates
 
-WORDS = ("atch", " it ")
+WORDS = ("atch", " it ", "logging_writer.py:")
 NO_NUMBER = -1
 
 _NUMBER = r"(?:np\.\w+\()?([-+]?(?:[\d.][\d,.]*(?:[eE][-+]?\d+)?|nan|inf|NaN|Infinity))\)?"
@@ -50,6 +50,8 @@ _OTHER_WORK = re.compile(
     r"|wait\w*|data|stall\w*|gc|forward|backward|fwd|bwd|optim\w*|comm\w*|\w*reduce|cop(?:y|ies)|h2d|wall|elapsed)(?:\b|_)",
     re.IGNORECASE,
 )
+_WRITTEN = re.compile(r"\blogging_writer\.py:\d{1,5}\] \[(\d{1,18})\] ")  # of JAX programs, by clu
+_WRITTEN_FIELD = re.compile(rf"(?<![\w/])(?:(?:train|training|timing)/)?(loss|steps_per_sec(?:ond)?)={_NUMBER}")
 _NOT_TRAINING = re.compile(r"\b(?:val|valid|validation|eval|evaluation|evaluating|test)\b", re.IGNORECASE)
 _WORD_BEFORE = re.compile(r"\b(?!nan |inf )[A-Za-z][\w-]* $", re.IGNORECASE)
 _OTHER_BEFORE = re.compile(rf"(?:{_OTHER_WORK.pattern})\W{{0,3}}$", re.IGNORECASE)
@@ -61,6 +63,12 @@ _PACE = re.compile(
 
 def report(text: str) -> tuple[str, int, dict[str, float]] | None:
     """Return the layout, the number of the step and its values; None for a line that reports none."""
+    if (written := _WRITTEN.search(text)) is not None:
+        given = {field[1]: _number(field[2]) for field in _WRITTEN_FIELD.finditer(text, written.end())}
+        values = {"loss": given["loss"]} if "loss" in given else {}
+        if (rate := given.get("steps_per_sec", given.get("steps_per_second", 0.0))) > 0:
+            values["seconds"] = 1 / rate
+        return ("plain", int(written[1]), values) if "loss" in values else None
     found = _COUNT.search(text)
     if found is None or _NOT_TRAINING.search(text, 0, found.start()):
         return None

@@ -22,7 +22,7 @@ MOST_LINES = 200  # of one step
 _HEADER = re.compile(
     r"^=+ Step (?P<nemo_rl>\d{1,18})(?:/\d{1,18})? =+$"
     r"|(?:^|\s)\[step=(?P<olmo>\d{1,18})/\d{1,18}(?:,[^\]]{0,160})?\]$"
-    r"|^\s*(?:\[epoch=\d{1,9}(?:/\d{1,9})?\])?\[batch=(?P<composer>\d{1,18})/\d{1,18}\]:$"
+    r"|(?:^|\s)(?:\[epoch=\d{1,9}(?:/\d{1,9})?\])?\[batch=(?P<composer>\d{1,18})/\d{1,18}\]:$"
 )
 _NUMBER = r"(-?(?:\d[\d,]{0,17}(?:\.\d{0,12})?(?:e[-+]?\d{1,4})?|nan|inf))"
 _VALUE = re.compile(rf"^\s*(?:Train )?([a-z0-9_]+/[\w/ ]{{1,40}})(?:=|: ){_NUMBER}$")

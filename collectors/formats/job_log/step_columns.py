@@ -59,7 +59,7 @@ class Header:
         """Return the cells of a row without what stands before it."""
         if self.delimiter is None:
             return row.split()
-        return [cell.strip(" *") for cell in row.strip().strip("|").split(self.delimiter)]
+        return [cell.strip(" *") for cell in _drawn(row).strip().strip("|").split(self.delimiter)]
 
     def has_row(self, text: str) -> bool:
         """Whether a text is a row: a number in each column, or nothing, and a whole one where the step is."""
@@ -76,7 +76,7 @@ def header_of(text: str) -> Header | None:
     """Return the columns that a line names, None for any other line: a step, and a loss, a time or a throughput."""
     if len(text) > MAX_HEADER_CHARACTERS:
         return None
-    row = text[_bare(text) :]
+    row = _drawn(text[_bare(text) :])
     delimiter = next((one for one in "|,\t" if one in row.strip()), None)
     names = Header(delimiter, (), ()).cells(row)
     if not 2 <= len(names) <= MAX_COLUMNS or not all(_NAME.fullmatch(name) for name in names):
@@ -90,6 +90,11 @@ def header_of(text: str) -> Header | None:
     if "loss" not in named and any(_OF_OTHERS.search(name) for name in names):
         return None
     return Header(delimiter, tuple(roles), tuple(_MILLISECONDS.search(name) is not None for name in names))
+
+
+def _drawn(row: str) -> str:
+    """Return a row with plain bars between its cells, where rich has drawn them."""
+    return row.replace("┃", "|").replace("│", "|")
 
 
 def _bare(text: str) -> int:

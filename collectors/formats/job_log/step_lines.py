@@ -64,6 +64,8 @@ _EXAMPLES = re.compile(  # of PyTorch and Horovod: samples of the epoch, not a s
 )
 _WHOLE_NUMBER = re.compile(_NUMBER + r"$")
 _DICT_FIELD = re.compile(r"'(\w+)': '?" + _NUMBER + r"'?(?=[,}])")
+_SWIFT = re.compile(r"'global_step/max_steps': '(\d{1,18})/\d")
+_SWIFT_SPEED = re.compile(r"'train_speed\(iter/s\)': '?(\d[\d.]{0,20})")  # a mean since the start
 _PROGRESS_BAR = re.compile(r"(\d{1,12})/\d{1,12} \[\d[\d:]*<")
 
 
@@ -88,7 +90,7 @@ def may_report(text: str) -> bool:
         "step" in text or "iter" in text or "Step" in text or "Iter" in text or "'loss'" in text
         or "Epoch [" in text or "Epoch(t" in text or "ETA: " in text or "s - loss: " in text or "Train Epoch: " in text
         or "Epoch: [" in text or "Train: " in text
-        or "atch" in text or " it " in text or text.startswith("it ")
+        or "atch" in text or "logging_writer.py:" in text or " it " in text or text.startswith("it ")
         or ("loss" in text and fairseq_lines.WORD in text)
     )  # fmt: skip
 
@@ -210,6 +212,10 @@ def _transformers(text: str, before: str) -> Step | None:
     if begin < 0 or "'loss'" not in text:
         return None
     given = {name: _number(value) for name, value in _DICT_FIELD.findall(text, begin)}
+    if (swift := _SWIFT.search(text, begin)) is not None:
+        given["global_step"] = float(swift[1])
+        if (speed := _SWIFT_SPEED.search(text, begin)) is not None and _number(speed[1]) > 0:
+            given["step_time"] = 1 / _number(speed[1])
     if "loss" not in given or not given.keys() & {"learning_rate", "epoch", "step", "global_step", "iteration"}:
         return None
     number = next((given[name] for name in _JSON_STEPS if name in given), None)
@@ -229,7 +235,7 @@ _JSON_NAMES = {
     "tflops": ("tflops",),
 }
 _ROW_KINDS, _EVALUATION = ("phase", "split", "mode", "stage"), ("val", "eval", "test")
-_JSON_STEPS = ("step", "global_step", "iteration")
+_JSON_STEPS = ("step", "global_step", "iteration", "current_steps")
 
 
 def _json(text: str) -> Step | None:

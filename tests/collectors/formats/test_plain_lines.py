@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from collectors.files.reading import read_paths
 from collectors.formats.job_log.job_lines import peel
 from collectors.formats.job_log.step_lines import read_step
+from collectors.records import Steps
 
 OF_A_STEP = (
     "batch=40 loss=2.31 sec=0.25",
@@ -74,3 +77,48 @@ def test_what_something_else_took_is_no_duration_of_a_step(text: str) -> None:
 def test_what_is_done_at_a_step_is_none(text: str) -> None:
     """A checkpoint takes long, and an evaluation changes no weight."""
     assert read_step(peel(1, text)) is None
+
+
+WRITTEN = {
+    "nanotron": (
+        "11/22/2026 10:00:01 [INFO|DP=0|PP=0|TP=0|node-1]: iteration: 40 / 6000 | consumed_tokens: 160M | "
+        "elapsed_time_per_iteration_ms: 250 | tokens_per_sec: 4.1K | lm_loss: 2.31 | lr: 0.0003 | grad_norm: 0.8"
+    ),
+    "t5x": (
+        "I1122 10:00:01.123456 140 logging_writer.py:48] [40] train/loss=2.31, train/accuracy=0.4, "
+        "timing/steps_per_second=4.0"
+    ),
+    "ms-swift": (
+        "{'loss': 2.31, 'grad_norm': 0.81, 'learning_rate': 9e-05, 'train_speed(iter/s)': 4.0, 'epoch': 0.04, "
+        "'global_step/max_steps': '40/6000', 'percentage': '0.67%', 'elapsed_time': '5m 8s'}"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_framework_s_line_gives_number_loss_and_seconds(name: str) -> None:
+    """As each prints it."""
+    found = read_step(peel(1, WRITTEN[name]))
+    assert found is not None
+    assert (found.step, found.loss, found.seconds) == (40, 2.31, 0.25)
+
+
+def test_a_table_that_rich_draws_has_steps(tmp_path: Path) -> None:
+    """Between its header and its end."""
+    rows = "".join(f"│ {n:4d} │ 2.{n:03d} │ 0.{250 + n % 3}    │\n" for n in range(1, 60))
+    head = "┏━━━━━━┳━━━━━━━┳━━━━━━━━━━┓\n┃ Step ┃ Loss  ┃ Time (s) ┃\n┡━━━━━━╇━━━━━━━╇━━━━━━━━━━┩\n"
+    (tmp_path / "train.log").write_text(f"{head}{rows}└──────┴───────┴──────────┘\n", encoding="utf-8")
+    (found,) = [one for one in read_paths([tmp_path]) if isinstance(one, Steps)]
+    assert (found.count, found.step) == (59, 59)
+
+
+def test_a_number_of_composer_may_stand_behind_a_logger_s_name(tmp_path: Path) -> None:
+    """As llm-foundry's does."""
+    form = (
+        "2026-11-22 10:{m:02d}:{s:02d},123: rank0[1234][MainThread]: INFO: llmfoundry.command_utils.train: [batch={n}/4800]:\n"
+        "\t Train time/batch: {n}\n\t Train loss/train/total: 2.31\n\t Train throughput/batches_per_sec: 0.8\n"
+    )
+    text = "".join(form.format(n=n, m=n // 60, s=n % 60) for n in range(1, 60))
+    (tmp_path / "train.log").write_text(text, encoding="utf-8")
+    (found,) = [one for one in read_paths([tmp_path]) if isinstance(one, Steps)]
+    assert (found.count, found.step) == (59, 59)

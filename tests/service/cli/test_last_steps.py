@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,10 @@ def test_pauses_that_come_again_are_checkpoints(tmp_path: Path, capsys: pytest.C
     """They are as usual."""
     parts = [steps(3000, pause=n).splitlines(keepends=True)[n - 500 : n] for n in range(500, 3001, 500)]
     assert "a pause" not in said(tmp_path, capsys, "".join(line for part in parts for line in part))
+
+
+def test_steps_that_are_not_in_a_log_are_no_pause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their time is that of many steps."""
+    at = [datetime(2026, 11, 22, tzinfo=UTC) + timedelta(seconds=n) for n in range(1000)]
+    log = "".join(f"{at[n]:%Y-%m-%d %H:%M:%S} step {n} loss 2.{n:03d}\n" for n in range(1000) if not 300 < n <= 400)
+    assert "a pause" not in said(tmp_path, capsys, log)
