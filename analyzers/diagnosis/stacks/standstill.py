@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from analyzers.model.frames import FrameRules
 from analyzers.model.ranges import ranges
 from analyzers.model.standings import ENOUGH_LOOKS, WAITING, Standing, histories
@@ -16,6 +19,7 @@ from analyzers.model.window import SKEW_SECONDS, Window, step_instants
 from collectors.records import StackDump, Steps
 
 STEPS_ON = 2  # after the newest stack, in each log: one may have ended while it was taken
+PAUSE_SECONDS, PAUSE_FACTOR = 30.0, 5.0  # between two steps, of the median: what is longer may be the hang
 ZONE_SECONDS = 1500.0  # no two time zones are nearer: steps that seem to be later by more may be of another one
 ALIKE = (
     "whether the job stands still: ranks that run are found twice in the line that takes the longest, too; the log of its "
@@ -41,10 +45,20 @@ def steps_after(window: Window) -> str:
     count = min(int((at > newest + SKEW_SECONDS).sum()) for at in logs)
     if count < STEPS_ON or max(float(at.max()) for at in logs) - newest > ZONE_SECONDS:
         return ""
+    if any(_stood(np.sort(at), newest + SKEW_SECONDS) for at in logs):
+        return ""
     return (
         f"whether the job stands still: the logs report {count:,} steps after the newest stack was taken, as far as their times "
         "are of UTC; these stacks are of a job that ran, and newer ones would show where it stands"
     )
+
+
+def _stood(at: NDArray[np.float64], taken: float) -> bool:
+    """Whether steps came apart around an instant for longer than they do: it stood still then, and went on or began anew."""
+    place = int(np.searchsorted(at, taken, side="right"))
+    if not 0 < place < len(at):
+        return True
+    return bool(at[place] - at[place - 1] > max(PAUSE_SECONDS, PAUSE_FACTOR * float(np.median(np.diff(at)))))
 
 
 def with_left_waits(
