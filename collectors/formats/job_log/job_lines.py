@@ -61,6 +61,9 @@ _LAYERS: dict[str, tuple[re.Pattern[str], ...]] = {
         re.compile(r"\[(?P<node>[A-Za-z][\w.-]{0,62}):local(?:_?rank)?[ _=:]?(?P<local>\d{1,4})\]:?\s"),
     ),
     "(": (
+        re.compile(  # SkyPilot: its rank is the node's
+            r"\((?:(?P<node>head|worker\d{1,5}), rank=\d{1,6}|[A-Za-z][\w.-]{0,40}), pid=\d{1,9}(?:, ip=[\w.:-]{1,60})?\)\s"
+        ),
         re.compile(
             r"\((?P<actor>[A-Za-z_][\w.:<>\[\]=-]{0,80}) (?:rank=(?P<rank>\d{1,7}) )?"
             r"pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:-]{1,60}))?\)\s?"

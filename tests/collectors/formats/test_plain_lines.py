@@ -122,3 +122,15 @@ def test_a_number_of_composer_may_stand_behind_a_logger_s_name(tmp_path: Path) -
     (tmp_path / "train.log").write_text(text, encoding="utf-8")
     (found,) = [one for one in read_paths([tmp_path]) if isinstance(one, Steps)]
     assert (found.count, found.step) == (59, 59)
+
+
+def test_nodes_of_skypilot_are_apart(tmp_path: Path) -> None:
+    """Its prefix numbers nodes, and not ranks of the job."""
+    text = "".join(
+        f"({of}, pid=43{of[-2:]}) step {n} loss 2.31 dt 250.00ms\n"
+        for n in range(40)
+        for of in ("head, rank=0", "worker1, rank=1")
+    )
+    (tmp_path / "run.log").write_text(text.replace("pid=43=", "pid=43"), encoding="utf-8")
+    found = [one for one in read_paths([tmp_path]) if isinstance(one, Steps)]
+    assert [(one.count, one.rank, one.node) for one in found] == [(40, None, "head"), (40, None, "worker1")]
