@@ -1,6 +1,6 @@
-"""What a log's loss or gradient norm became and stayed until its end: what was learned is lost, or nothing is learned any more.
+"""A loss or a gradient norm that changed for good until the end of a log: all that was learned is lost, or nothing is learned.
 
-Unlike a spike it need not be many times the usual value. A loss that diverges is as high as when training began, a norm that
+Unlike a spike it may be less than five times the usual value. A loss that diverges is as high as when training began, a norm that
 explodes grows without end, both are exactly zero where transformers leaves out what is no number, and an optimizer that skips
 each step learns nothing. A harder mix of data raises a loss by less, and a policy's loss, about zero, has no scale.
 """

@@ -31,7 +31,7 @@ class _Said(NamedTuple):
 
 
 class BetweenSteps:
-    """The lines that say so, of each stream. Lines of steps may wait unread for longer than these."""
+    """The lines of either kind, of each stream. Lines of steps may wait unread for longer than these."""
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[_Said]] = {}
