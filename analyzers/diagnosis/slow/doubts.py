@@ -194,7 +194,7 @@ def _takes_longer_in(seen: SlowSituation, number: int, parts: tuple[str, ...]) -
     codes, code = numbered(own.operation)
     cells = len(codes) * len(own.workers)
     usual = grouped_median(own.seconds, own.worker * len(codes) + code, cells).reshape(-1, len(codes))
-    seconds = usual.sum(axis=1)  # an operation counts as much as the time that it takes
+    seconds = (usual * np.bincount(code)).sum(axis=1)  # an operation counts as much as the time that it takes
     longer = np.log(seconds[number] / seconds[peers[peers != number]])  # NaN where one has none of an operation
     excess = float(seen.outliers.excess[number])
     return bool(longer.min(initial=np.inf) > 0 and abs(np.median(longer) - excess) <= PART * excess)

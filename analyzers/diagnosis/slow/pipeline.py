@@ -18,6 +18,7 @@ from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, OpTable
 from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, LOCAL, by_edge, direction_of, is_transfer, ordinals
 
 MOST_CELLS = 60_000_000  # stages × operations × steps × replicas
+MOST_NODES = 20_000  # stages × operations: of more, to play a step twenty times takes too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def build(table: OpTable, computes: Mask) -> Pipeline | None:
     for number in range(len(stages)):
         mine = stage[compute.worker] == number
         found, array, waits_host = _dense(compute.rows(mine), stall[mine], replica, len(replicas))
-        if array.size * len(stages) > MOST_CELLS:
+        if array.size * len(stages) > MOST_CELLS or len(found) * len(stages) > MOST_NODES:
             return None
         keys.append(found)
         arrays.append(array)
@@ -138,7 +139,8 @@ def build(table: OpTable, computes: Mask) -> Pipeline | None:
 def _dense(rows: OpTable, stall: Floats, replica: Ints, replicas: int) -> tuple[Ints, Floats, Floats]:
     """Return the operations of a stage in their order; their seconds, and those before them, by operation, step and replica."""
     micro = _numbered(rows)
-    key = combined(rows.operation, rows.chunk, micro)
+    again = _layer(rows, micro) if rows.has_starts else np.zeros_like(micro)  # without them it may be one row twice
+    key = combined(rows.operation, rows.chunk, micro, again)
     first = np.zeros(int(key.max(initial=-1)) + 1, np.int64)
     first[key] = np.arange(len(key))
     keys = np.column_stack([rows.operation, rows.chunk, micro])[first]
@@ -154,6 +156,14 @@ def _dense(rows: OpTable, stall: Floats, replica: Ints, replicas: int) -> tuple[
     if not array.all():
         array = np.where(array > 0, array, _filled(array, rows, replica))
     return keys[order], array, idle
+
+
+def _layer(rows: OpTable, micro: Ints) -> Ints:
+    """Return how many rows of the same operation come before each; no more than usual: a step may have been run again."""
+    cell = combined(rows.operation, rows.chunk, micro)
+    group = combined(rows.worker, rows.step, cell)
+    usual = grouped_median(np.bincount(group)[group].astype(np.float64), cell, int(cell.max(initial=-1)) + 1)
+    return np.minimum(ordinals(group), usual.astype(np.int64)[cell] - 1)
 
 
 def _filled(array: Floats, rows: OpTable, replica: Ints) -> Floats:

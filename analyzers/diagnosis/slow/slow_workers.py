@@ -199,7 +199,7 @@ def _strength(seen: SlowSituation, number: int) -> tuple[float, str]:
     if not has_other_stage(seen, number) and not is_longer_by_tokens(seen, number):
         return LIKELY, "as many tokens may cost unlike: longer documents, images or experts would look the same"
     if cost_of(seen, number) < WORTH:
-        return LIKELY, ""
+        return LIKELY, "" if seen.pipeline is not None else "what that costs the job is not known"
     if not np.isfinite(seen.step_seconds).any():
         return LIKELY, "without a column of starts its cost is not proven"
     return PROVEN, ""

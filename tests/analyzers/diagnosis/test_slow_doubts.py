@@ -211,11 +211,19 @@ def _of_layers(names: tuple[str, ...], slow: tuple[str, ...], tokens: float = 81
         each = own.columns["duration"] / len(names)
         for number, name in enumerate(names):
             seconds = np.where((own.columns["rank"] == 5) & (name not in slow), each / 1.4, each)
-            at, code = own.columns["started"] + number * each, np.full(len(own), len(strings))
+            strings = tuple(dict.fromkeys((*strings, f"{way}-{name}")))
+            at, code = own.columns["started"] + number * each, np.full(len(own), strings.index(f"{way}-{name}"))
             parts.append(own.changed(operation=code, started=at, duration=seconds))
-            strings += (f"{way}-{name}",)
     columns = {name: np.concatenate([one.columns[name] for one in parts]) for name in table.columns}
     return Table(columns | {"work": np.full(len(columns["rank"]), tokens)}, strings)
+
+
+@pytest.mark.parametrize("layers", [1, 12])
+def test_a_row_for_each_layer_is_played_as_one_for_all(layers: int) -> None:
+    """What a slow worker costs is known, also where a microbatch runs each operation once a layer."""
+    verdict = _of_layers(("attention", "mlp") * layers, ("attention", "mlp")).verdict()
+    assert (ranks(verdict), verdict.action.kind) == ([5], "evict")
+    assert "this costs the job 2" in verdict.culprits[0].why
 
 
 @pytest.mark.parametrize("name", ["expert_mlp", "moe_forward", "experts.3.forward", "grouped_gemm", "router"])
