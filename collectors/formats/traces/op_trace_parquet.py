@@ -18,6 +18,7 @@ from collectors.formats.traces.op_columns import (
     MOST_STRINGS,
     MOST_WORKERS,
     ROWS_A_RECORD,
+    SECONDS,
     Meaning,
     left_out,
     meaning,
@@ -99,6 +100,11 @@ def _columns(pa: Any, table: Any, meant: Meaning) -> tuple[dict[str, Any], int]:
             return pa.chunked_array([pa.repeat(pa.scalar(unset, pa.type_for_alias(kind)), table.num_rows)])
         found = table[meant.columns[name]]
         found = found.cast(pa.float32()) if pa.types.is_float16(found.type) else found
+        if kind == "float64" and (pa.types.is_timestamp(found.type) or pa.types.is_duration(found.type)):
+            factor = (
+                SECONDS[found.type.unit] / meant.factors[name]
+            )  # the column's type has a unit, whatever its name has
+            found = compute.multiply(found.cast(pa.int64()).cast(pa.float64(), safe=False), factor)
         return compute.fill_null(found.cast(pa.type_for_alias(kind), safe=False), unset)
 
     nan = float("nan")

@@ -149,3 +149,18 @@ def test_a_table_that_lacks_a_column_is_reported_with_it(tmp_path: Path, table: 
 def test_another_text_is_not_called_a_table_of_operations(tmp_path: Path, text: str) -> None:
     """One name in common, or lines below that are no rows, show nothing."""
     assert not [one for one in read(tmp_path, "t.csv", text) if isinstance(one, Unread) and "columns" in one.reason]
+
+
+@pytest.mark.parametrize("name", ["", "_ns", "_us"])
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_a_parquet_column_of_times_has_its_own_unit(tmp_path: Path, name: str, unit: str) -> None:
+    """Instants and durations, as pandas writes them; the unit of the type counts."""
+    arrow = pytest.importorskip("pyarrow", reason="the extra `tables` is not installed")
+    whole = 10**6 if unit == "us" else 10**9
+    columns = {
+        f"start{name}": arrow.array([1_795_000_000 * whole], arrow.timestamp(unit)),
+        f"duration{name}": arrow.array([whole // 4], arrow.duration(unit)),
+    }
+    (record,) = read(tmp_path, "trace.parquet", parquet(rank=[3], op=["forward"], **columns))
+    assert values(record, "started") == pytest.approx([1_795_000_000.0])
+    assert values(record, "duration") == pytest.approx([0.25])
