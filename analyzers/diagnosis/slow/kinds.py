@@ -23,9 +23,11 @@ from analyzers.model.finding import Finding, Suspect
 from analyzers.model.ranges import ranges
 
 UNSEEN = float(np.log(1.25))  # a trace that does not show so much leaves it open whether a job is healthy
+MORE_STEPS = "more steps, or clocks, power and other work of each machine, would show it"
 BLIND = float(np.log(2.0))  # a trace that does not show a worker of half the speed shows none
 UNPLAYED = "whether a stage, the data or a link holds the job up: when operations started, which the trace lacks, would show it"
 OTHER_UNIT = float(np.log(100.0))  # a machine that is slower by as much would hold the job up altogether
+DEAR = 1.2  # a job that loses a sixth to workers that are not alike is not called healthy
 UNLIKE = 0.03  # workers whose levels are spread like this are not of one kind
 
 
@@ -95,6 +97,8 @@ def _healthy(seen: SlowSituation) -> Finding:
     at_times = _at_times(seen)
     if seen.outliers.spread > UNLIKE and (found := _waited_for(seen) or _long_at_times(seen, at_times)) is not None:
         return found
+    if (found := _dear(seen)) is not None:
+        return found
     if seen.outliers.spread > UNLIKE:
         fault_class = "unlike_machines"
         how = (
@@ -125,26 +129,35 @@ def _saved(seen: SlowSituation) -> str:
     return f"; were they as fast as their mean, the job would save {price(seen, costs.ideal)}"
 
 
+def _dear(seen: SlowSituation) -> Finding | None:
+    """Return that the job loses too much to workers that differ to be healthy, though none is shown to; None: it does not."""
+    costs = seen.costs
+    unsure = seen.outliers.spread > UNLIKE or seen.outliers.limit > UNSEEN
+    if costs is None or costs.ideal < DEAR or not unsure or not (saved := _saved(seen)):
+        return None
+    shown = with_costs(seen, evidence_of(seen.table.workers[0], f"the workers differ, and none stands apart{saved}"))
+    missing = (f"who holds the job up: {MORE_STEPS}",)
+    return finding("slow_undecided", "slow", "unknown", evidence=shown, missing=missing, costs=costs.ideal)
+
+
 def _waited_for(seen: SlowSituation) -> Finding | None:
     """Return that the job waits for one worker, where all differ too much to say that it stands apart; None: it does not."""
     level = np.where(seen.levels.peers > 1, seen.levels.level, -np.inf)
     number = int(np.nanargmax(level))
-    if seen.pipeline is None or level[number] < UNSEEN:
+    if seen.pipeline is None or level[number] < float(np.log(WORTH)):
         return None
     healed = without_workers(
         seen.pipeline, np.array([number]), seen.levels.level, np.zeros_like(seen.outliers.changed_at)
     )
     costs = seen.pipeline.slowdown(healed)
-    if costs < float(np.exp(UNSEEN)):
+    if costs < WORTH:
         return None
     worker, times = seen.table.workers[number], float(np.exp(level[number]))
     text = (
         f"{worker.name} takes {times:.2f} times as long as the median of its peers, which costs {price(seen, costs)}; "
         f"the others differ by {float(np.exp(seen.outliers.spread) - 1):.1%} and more among themselves"
     )
-    missing = (
-        f"whether {worker.name} is always so: more steps, or clocks, power and other work of its machine, would show it"
-    )
+    missing = f"whether {worker.name} is always so: {MORE_STEPS}"
     shown = with_costs(seen, evidence_of(worker, text))
     return finding("slow_undecided", "slow", "unknown", evidence=shown, missing=(missing,), costs=costs)
 

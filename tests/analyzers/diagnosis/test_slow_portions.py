@@ -9,7 +9,7 @@ import pytest
 
 from collectors.records import OP_COLUMNS, OpTimings
 from simulation.traces.op_traces import OpJob
-from tests.analyzers.diagnosis.test_slow import Slow, ranks
+from tests.analyzers.diagnosis.test_slow import Slow, named_nobody, ranks
 from tests.support.op_traces import Table, judged, simulated
 
 REPLICAS = OpJob(stages=1, replicas=8, microbatches=4, steps=24)
@@ -162,6 +162,14 @@ def test_what_unlike_machines_cost_is_stated() -> None:
     worker = lambda _, replica, __: 1.0 + 0.06 * replica  # noqa: E731
     said = _said(simulated(replace(REPLICAS, worker=worker)))
     assert "or unlike machines; were they as fast as their mean, the job would save 1" in said
+
+
+def test_a_job_that_loses_a_sixth_to_unlike_workers_is_not_called_healthy() -> None:
+    """They are spread so widely that none stands apart; and a job that waits for one alone is slow by it."""
+    spread = lambda _, replica, __: 1.0 + 0.09 * replica  # noqa: E731
+    verdict = simulated(replace(REPLICAS, worker=spread)).verdict()
+    assert (verdict.symptom, named_nobody(verdict)) == ("slow", True)
+    assert "who holds the job up" in verdict.missing[0].what
 
 
 def test_one_operation_of_each_of_two_workers_shows_no_slow_job() -> None:
