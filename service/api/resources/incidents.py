@@ -242,17 +242,20 @@ def _verdict(session: Session, id: str, version: int | None) -> Verdict:
 
 
 def _refuse_named(asked: FeedbackRequest, judged: Verdict) -> None:
-    """Refuse a verdict that is called wrong by naming what it names: one of the two is a mistake."""
+    """Refuse a verdict that is called wrong by naming all that it names: one of the two is a mistake."""
     named = asked.culprit
     if asked.judgement != "wrong" or named is None:
         return
-    for one in shown.version_document(judged).culprits:
-        is_its_rank = named.kind == "rank" and named.id.split() == [str(rank) for rank in one.ranks]
-        if is_its_rank or (one.kind, one.id) == (named.kind, named.id):
-            raise Problem(
-                "invalid", f"culprit: {named.kind} {named.id} is what version {judged.version} of the verdict names: send right, "
-                "or name another; where its machine is innocent, name the kind that is guilty (code, data, storage, platform)",
-            )  # fmt: skip
+    is_named = [
+        (one.kind, one.id) == (named.kind, named.id)
+        or (named.kind == "rank" and named.id.split() == [str(rank) for rank in one.ranks])
+        for one in shown.version_document(judged).culprits
+    ]
+    if is_named and all(is_named):
+        raise Problem(
+            "invalid", f"culprit: {named.kind} {named.id} is what version {judged.version} of the verdict names: send right, "
+            "or name another; where its machine is innocent, name the kind that is guilty (code, data, storage, platform)",
+        )  # fmt: skip
 
 
 def _feedback(id: str, version: int, at: float, caller: Caller, asked: FeedbackRequest) -> Feedback:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from msgspec.structs import replace
 
 from analyzers.model.verdict import to_json
 from collectors.records import Placement, block, bundle
@@ -192,6 +193,15 @@ def test_feedback_under_one_key_is_given_once(client: Client) -> None:
     assert first.json() == again.json()
     assert other.status_code == 422
     assert len(client.get(f"/v1/incidents/{ID}").json()["feedback"]) == 1
+
+
+def test_one_of_two_that_are_named_may_be_called_the_culprit(client: Client) -> None:
+    """That the other one is innocent is feedback, and has no other form."""
+    both = replace(verdict(), culprits=(*verdict().culprits, replace(verdict().culprits[0], id="gpu-0005", ranks=(9,))))
+    seed(client.service.database, verdicts=(both,))
+    wish = {"judgement": "wrong", "culprit": {"kind": "node", "id": "gpu-0005"}}
+
+    assert client.post(f"/v1/incidents/{ID}/feedback", json=wish).status_code == 201
 
 
 @pytest.mark.parametrize(
