@@ -84,7 +84,7 @@ def diagnose(
         asked = _options(paths, hosts, ranks_per_node, expect or [], knowledge, html)
         with saved(paths, speech) as files:
             plain = hosts is None and ranks_per_node is None and attempt is None
-            verdict = _as_published(files, asked.knowledge) if plain else None
+            verdict = _as_published(files, asked.knowledge, job, speech) if plain else None
             if verdict is None or html is not None:
                 own, window, topology = judged(
                     files, asked.knowledge, asked.hosts, speech, job=job, attempt=attempt, workers=workers
@@ -96,7 +96,7 @@ def diagnose(
         raise typer.Exit(_code(asked.expectation, verdict, speech))
 
 
-def _as_published(paths: Sequence[Path], knowledge: Knowledge) -> Verdict | None:
+def _as_published(paths: Sequence[Path], knowledge: Knowledge, job: str | None, speech: Speech) -> Verdict | None:
     """Return the verdict of the incident whose export the one file is, as it was published; None: it is no such file."""
     if len(paths) != 1 or not paths[0].is_file():
         return None
@@ -105,7 +105,7 @@ def _as_published(paths: Sequence[Path], knowledge: Knowledge) -> Verdict | None
             return None
     from service.cli.judged_before import judged_before
 
-    return judged_before(paths[0], knowledge)
+    return judged_before(paths[0], knowledge, job, speech)
 
 
 @dataclass(frozen=True, slots=True)

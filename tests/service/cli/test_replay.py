@@ -50,6 +50,29 @@ def test_diagnose_of_an_export_says_what_was_published(tmp_path: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)) == (0, json.loads(to_json(recorded.verdict_of(recorded.CUTS[1]))))
 
 
+@pytest.mark.parametrize(("job", "code"), [(recorded.JOB, 0), ("nosuch", 2)])
+def test_diagnose_of_an_export_heeds_the_job(whole: Path, job: str, code: int) -> None:
+    """An export of another job than the chosen one is none of it."""
+    done = faulthound("diagnose", str(whole), "--job", job)
+
+    assert (done.returncode, "job nosuch is not among what was read" in done.stderr) == (code, code == 2)
+
+
+def test_diagnose_of_an_export_whose_verdict_saw_nothing_reads_its_records() -> None:
+    """Its cut is before them: they are judged as files are."""
+    done = faulthound("diagnose", str(Path(__file__).parents[2] / "golden/incident_v1.fhz"))
+
+    assert "kernel event" in done.stdout + done.stderr
+    assert "(nothing)" not in done.stdout
+
+
+def test_diagnose_of_an_export_counts_what_came_after_its_verdict(whole: Path) -> None:
+    """They may say more than the verdict, which was judged without them."""
+    assert "the newest verdict is older than 1 of the records" in " ".join(
+        faulthound("diagnose", str(whole)).stderr.split()
+    )
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_one_version_is_exactly_its_document(whole: Path, number: int) -> None:
     """`--version N --json` prints the document's bytes and nothing more, so that `cmp` can be asked."""
