@@ -14,7 +14,7 @@ from dataclasses import replace
 from analyzers.diagnosis.stacks.continued import soon_after_continuation
 from analyzers.diagnosis.stacks.network import network_waits
 from analyzers.diagnosis.stacks.standstill import ALIKE as MAY_RUN
-from analyzers.diagnosis.stacks.standstill import moves, of_files, steps_after, went_on, with_left_waits
+from analyzers.diagnosis.stacks.standstill import moves, of_files, went_on, with_left_waits
 from analyzers.knowledge import Knowledge
 from analyzers.model.fault_classes import has
 from analyzers.model.finding import Cause, Evidence, Finding, Kind, Suspect
@@ -66,9 +66,6 @@ def analyze(window: Window, topology: Topology, knowledge: Knowledge) -> Iterato
     known = standings(window, topology, rules)
     found = _with_hidden_waits(known, rules.limit("dominant", 0.5))
     if len(found) < 2 or moved_on(found) or stepped_on(found, window):
-        return
-    if ran := steps_after(window):
-        yield _undecided(found, ran)
         return
     found = with_left_waits(found, window, topology, rules)
     waiting = [one for one in found.values() if one.waiting]
