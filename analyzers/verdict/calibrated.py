@@ -85,10 +85,12 @@ def _shared(suspects: Sequence[Culprit], culprits: Sequence[Culprit], curve: Cur
 
 
 def with_doubt(verdict: Verdict) -> Verdict:
-    """Return the verdict whose action clears machines only as far as what it names is likely."""
+    """Return the verdict whose action clears machines only as far as what it names is likely, and if what it assumes holds."""
     first = next((one.root for one in verdict.culprits), None)
     sure = min((one.probability for one in verdict.culprits if one.root == first), default=1.0)
-    if sure >= SURE:
-        return verdict
-    said = r"probably \1" if sure >= LIKELY else "whether a machine is at fault is undecided"
+    said = (
+        r"\g<0>" if sure >= SURE else r"probably \1" if sure >= LIKELY else "whether a machine is at fault is undecided"
+    )
+    if any(root.assumes for root in verdict.roots if root.root == first):
+        said = f"if the job stands still, {said}"
     return replace(verdict, action=replace(verdict.action, why=_CLEARED.sub(said, verdict.action.why, count=1)))

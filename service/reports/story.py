@@ -14,6 +14,7 @@ from service.reports.source_names import counted
 
 LOCAL = ("local rank ", "process ")  # how a process is called of which only a number on its node is known
 NOT_A_MACHINE = ("code", "data", "library", "storage", "platform")
+NO_MACHINE = " (not a machine)"
 
 _CONFIDENCE = (
     (0.95, "almost certain"),
@@ -157,17 +158,21 @@ def _headline(verdict: Verdict, culprits: list[Culprit]) -> Headline:
             who = _ranks_first(culprits) or who
         plural = plural or sum(len(one.ranks) for one in culprits) > 1
         ends = f"{'were' if plural else 'was'} killed (SIGKILL)"
-        return Headline(who, ends, f"{when}, and nothing read shows by whom".removeprefix(", "), "")
+        chance = f"{min(one.probability for one in culprits) * 100:.0f} %"
+        accused = f"{'their nodes are' if plural else 'its node is'} suspected ({chance})"
+        by_whom = f"{when}, and nothing read shows by whom".removeprefix(", ")
+        return Headline(who, ends, by_whom, accused if _was_killed(verdict, culprits) else "")
     if verdict.symptom == "crash" and of_root != "terminated" and _is_part(verdict, culprits):
         who, deed = _instance_first(verdict, culprits) or who, "failed"
     sure = min(one.probability for one in culprits)
     if sure < LIKELY and all(one.kind in NOT_A_MACHINE for one in culprits):
-        who = f"Perhaps {who[:1].lower()}{who[1:]}"  # a page shows it larger than its chance
+        # A page shows it larger than its chance; and its action says that machines are not cleared.
+        who = f"Perhaps {who[:1].lower()}{who[1:].replace(NO_MACHINE, '')}"
     return Headline(who, deed, when, confidence(sure))
 
 
 def _was_killed(verdict: Verdict, culprits: Sequence[Culprit]) -> bool:
-    """Whether a signal that no machine sends by itself ended it, and nothing of its machine agrees."""
+    """Whether a signal that no machine sends by itself ended it, and nothing of its machine, a suspect, agrees."""
     own = next((root for root in verdict.roots if root.root == culprits[0].root), None)
     return own is not None and own.fault_class == "process_killed" and "hardware" not in own.families
 
@@ -250,7 +255,7 @@ def _one(culprit: Culprit) -> str:
     if culprit.kind == "storage" and culprit.ranks:
         at = f" on {culprit.id}" if culprit.id not in ("", culprit.kind) else ""
         use = "uses" if len(culprit.ranks) == 1 else "use"
-        return f"The storage that {plural_ranks(culprit.ranks)}{at} {use} (not a machine)"
+        return f"The storage that {plural_ranks(culprit.ranks)}{at} {use}{NO_MACHINE}"
     if culprit.kind in NOT_A_MACHINE:
         named = {"platform": "The platform around the job", "storage": "The storage"}.get(
             culprit.kind, f"The {culprit.kind}"
@@ -260,7 +265,7 @@ def _one(culprit: Culprit) -> str:
         detail = f"{at}{culprit.id}{used}" if culprit.id and culprit.id != culprit.kind else ""
         if culprit.id.startswith(("rank ", *LOCAL)):  # whose code
             detail = f" of {plural_ranks(culprit.ranks) if culprit.ranks else culprit.id}"
-        return f"{named}{detail}{'' if culprit.kind == 'platform' else ' (not a machine)'}"
+        return f"{named}{detail}{'' if culprit.kind == 'platform' else NO_MACHINE}"
     if culprit.id in ("", culprit.kind):
         name = _NAMELESS.get(culprit.kind, f"A {culprit.kind} of unknown name")
         return f"{name}{held}"

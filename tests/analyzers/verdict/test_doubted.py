@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from analyzers.model.verdict import Action, Culprit, Verdict
+from analyzers.model.verdict import Action, Culprit, Root, Verdict
 from analyzers.verdict.calibrated import with_doubt
 from service.reports.story import headlines
 
@@ -23,8 +24,8 @@ def named(probability: float, why: str = SAID) -> Verdict:
 @pytest.mark.parametrize(
     ("sure", "said", "who"),
     [
-        (0.9, "no machine is at fault: restart", "The code"),
-        (0.7, "probably no machine is at fault: restart", "The code"),
+        (0.9, "no machine is at fault: restart", "The code (not a machine)"),
+        (0.7, "probably no machine is at fault: restart", "The code (not a machine)"),
         (0.5, "whether a machine is at fault is undecided: restart", "Perhaps the code"),
     ],
 )
@@ -32,7 +33,16 @@ def test_machines_are_cleared_only_as_far_as_something_else_is_likely(sure: floa
     """At one half, "no machine is at fault" would be false every second time."""
     verdict = with_doubt(named(sure))
     assert verdict.action.why.startswith(said)
-    assert headlines(verdict)[0].who == f"{who} (not a machine)"
+    assert headlines(verdict)[0].who == who
+
+
+def test_machines_are_cleared_only_if_the_job_stands_still() -> None:
+    """A program that reads the action alone must see what the headline takes for granted."""
+    assumed = Root(root="r1", cause="code", fault_class="same_stack", assumes="whether the job stands still")
+    verdict = with_doubt(replace(named(0.9, f"the code is the cause: {SAID}"), roots=(assumed,)))
+    assert verdict.action.why.startswith(
+        "if the job stands still, the code is the cause: no machine is at fault: restart"
+    )
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,10 @@ def test_a_kill_of_another_process_is_another_incident() -> None:
 @pytest.mark.parametrize(
     ("families", "says"),
     [
-        (("process", "log"), "Rank 3 (node n1) was killed (SIGKILL) and nothing read shows by whom"),
+        (
+            ("process", "log"),
+            "Rank 3 (node n1) was killed (SIGKILL) and nothing read shows by whom: its node is suspected (75 %)",
+        ),
         (("process", "hardware"), "Node n1 (rank 3) brought the job down: likely (75 %)"),
     ],
 )
