@@ -16,6 +16,8 @@ WITNESSES = {
 
 NO_LOSS = "Its loss is unmeasured: no reader finds one in the lines of its logs, so a NaN is not seen (docs/formats.md, steps)."
 
+NO_PAST = "Whether its steps become longer is not judged yet: about five minutes of them are needed to know how long they take."
+
 
 def sentences(progress: Mapping[str, Any]) -> list[str]:
     """Say how long its steps are silent and may be, by which rhythm, if they take longer, and where it pauses."""
@@ -35,6 +37,7 @@ def sentences(progress: Mapping[str, Any]) -> list[str]:
     return [
         said,
         *([] if slow is None else [_slower(slow)]),
+        *([] if progress.get("has_past", True) or progress["ended_at"] is not None else [NO_PAST]),
         *([] if progress.get("has_loss", True) or progress["p99_seconds"] is None else [NO_LOSS]),
         *(_latent(one) for one in progress.get("latent", ()) if progress["ended_at"] is None),
         *(_reported(one) for one in progress.get("stragglers", ()) if progress["ended_at"] is None),

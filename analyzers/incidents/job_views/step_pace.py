@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from analyzers.incidents.job_views.pace_changes import (
+    LEAST_PAST_SECONDS,
     LEAST_SECONDS,
     CodeSwitch,
     PaceSpans,
@@ -195,9 +196,17 @@ class StepPace:
             "points": [[at, step, None if math.isnan(rate) else rate, *counted] for at, step, rate, *counted in newest],
             "began_at": None if math.isinf(self._began_at) else self._began_at,
             "trimmed": self._trimmed,
+            "has_past": self._has_past,
             "slowdown": None if self.slowdown is None else msgspec.to_builtins(self.slowdown),
             "past": [msgspec.to_builtins(one) for one in self.past],
         }
+
+    @property
+    def _has_past(self) -> bool:
+        """Whether its steps are known for long enough for a slowdown to be seen."""
+        newest = self._points.get(self._newest)
+        known = newest.at - self._began_at if newest is not None else 0.0
+        return self._trimmed or known >= WARM_UP_SECONDS + LEAST_PAST_SECONDS
 
     def restore(self, document: dict[str, Any]) -> None:
         """Take over what was known before a restart of the engine, which reads only the newest part of the log again."""

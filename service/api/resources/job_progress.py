@@ -123,6 +123,9 @@ class ProgressDocument(msgspec.Struct, frozen=True, kw_only=True):
     habits: Annotated[tuple[HabitDocument, ...], doc("Pauses that recur, as far as they determine their period.")]
     pauses: Annotated[tuple[PauseDocument, ...], doc("The long intervals of the last day, the oldest first.")]
     slowdown: Annotated[SlowdownDocument | None, doc("A slowdown that lasts; null: there is none.")] = None
+    has_past: Annotated[
+        bool, doc("Its steps are known for long enough, about five minutes, for a slowdown to be seen.")
+    ] = True
     latent: Annotated[
         tuple[LatentDocument, ...], doc("Ranks that are slower than before without slowing the job.")
     ] = ()
@@ -183,6 +186,7 @@ def _document(row: Progress, newest: JobSteps | None) -> ProgressDocument:
             for end, step, seconds, *_ in steps["pauses"]
         ),
         slowdown=msgspec.convert((steps.get("pace") or {}).get("slowdown"), SlowdownDocument | None),
+        has_past=(steps.get("pace") or {}).get("has_past", True),
         latent=msgspec.convert(known.get("latent", []), tuple[LatentDocument, ...]),
         stragglers=msgspec.convert(known.get("stragglers", []), tuple[StragglersDocument, ...]),
         standstills=standstills, witnesses=msgspec.convert(known["witnesses"], tuple[WitnessDocument, ...]),

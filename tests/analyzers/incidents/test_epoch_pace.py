@@ -191,3 +191,14 @@ def test_three_slowdowns_at_uneven_distances_are_no_habit_of_epochs() -> None:
     found = found_in(looks(rows_of(law, 60, 4_000.0)))
 
     assert [round((one.since - START) / 100.0) for one in found] == [6, 18, 37]
+
+
+def test_a_pace_is_known_after_the_first_minute_and_four_that_make_a_past() -> None:
+    """Before, no slowdown can be seen, and pages and commands say so."""
+    pace, known = StepPace(), []
+    for step in range(1, 400):
+        pace.add(START + step, step)
+        known.append(pace.document()["has_past"])
+
+    assert known.index(True) == 300
+    assert all(known[300:])

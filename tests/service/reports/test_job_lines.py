@@ -36,6 +36,16 @@ def test_steps_without_a_loss_are_said_to_have_none() -> None:
     assert "docs/formats.md" in said
 
 
+def test_a_job_too_new_for_its_pace_is_not_passed_off_as_even() -> None:
+    """A slowdown in its first minutes opens nothing: that is said until its pace is known."""
+    known = {**UNKNOWN, "allowed_seconds": 8.0, "p99_seconds": 0.3, "intervals": 60, "silent_now_seconds": 1.0}
+    known["is_outdated"] = False
+
+    assert [said for said in sentences({**known, "has_past": False}) if "not judged yet" in said]
+    assert sentences({**known, "has_past": True}) == sentences(known)
+    assert "not judged yet" not in " ".join(sentences({**known, "has_past": False, "ended_at": 5.0}))
+
+
 @pytest.mark.parametrize(
     ("silent", "state", "goes_on"), [(16.0, "alive", True), (16.0, "silent", False), (9.0, "alive", False)]
 )
