@@ -7,18 +7,22 @@ import numpy as np
 from analyzers.diagnosis.slow.claim import node_of
 from analyzers.diagnosis.slow.grouping import grouped_median, numbered
 from analyzers.diagnosis.slow.levels import LASTING, LEAST_NOISE, SHORTEST, median_of_known, spreads, turn
-from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, OpTable
+from analyzers.diagnosis.slow.op_table import COMMUNICATION, COMPUTE, OTHER, OpTable, kind_of, words_of
 from analyzers.diagnosis.slow.outliers import LEAST
 from analyzers.diagnosis.slow.situation import SlowSituation
 from analyzers.diagnosis.slow.transfers import BACKWARD, FORWARD, direction_of, is_transfer
 
 TOKENS_OF_EXPERTS = "how many tokens the experts of each rank get, or clocks, power and temperature of its machine"
 EXCHANGES = ("all-to-all", "all_to_all", "alltoall", "all2all", "a2a", "dispatch", "deepep", "deep_ep")
-EXPERTS = ("expert", "moe", "router", "grouped", "permut")
-PARTS_WITHOUT_EXPERTS = ("attention", "attn", "qkv", "embedding", "lm_head", "norm")
-PARTS_BY_TOKENS = ("optimizer", "embedding", "lm_head", "norm", "qkv")  # as many cost as much, whatever they are
-DENSE_BY_TOKENS = ("mlp", "ffn", "linear")  # where they have no experts inside
-OF_IMAGES = ("vision", "image", "patch", "pixel", "audio", "encoder")
+EXPERTS = tuple(
+    map(frozenset, (("moe",), ("expert",), ("experts",), ("router",), ("grouped", "gemm"), ("grouped", "mm")))
+)
+# Parts of which as many tokens cost as much, whatever they are, by the words of their names.
+BY_TOKENS = frozenset(("embedding", "embeddings", "norm", "layernorm", "rmsnorm", "lm", "qkv"))
+DENSE, OPTIMIZER = frozenset(("mlp", "ffn", "linear")), frozenset(("optimizer",))  # where no experts are
+PLAIN = frozenset(
+    ("forward", "backward", "fwd", "bwd", "step", "layer", "head", "proj", "rms", "input", "final", "token", "word")
+)
 PART = 0.25  # an operation that shows less than this part of a worker's excess does not share it
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most
 UNEVEN = 1.05  # what microbatches of unlike lengths cost, for their lengths to be in doubt
@@ -47,7 +51,7 @@ def doubt(seen: SlowSituation, number: int) -> tuple[str, str] | None:
         text = "microbatches differ in length, and no other stage of its replica shows whether it got the longer ones"
         return text, "how much work each microbatch had: a column `tokens`"
     # A column of tokens may count them before the exchange, where all ranks have as many.
-    if (of := _has_experts(seen)) and not _takes_longer_in(seen, number, PARTS_WITHOUT_EXPERTS):
+    if (of := _has_experts(seen)) and not is_longer_by_tokens(seen, number):
         return f"{of}, and its experts may get more tokens", TOKENS_OF_EXPERTS
     if _unsteady(seen, number):
         text = "only in steps in which all workers differ more than usual, as after a restart"
@@ -168,23 +172,30 @@ def _is_more_than_work(seen: SlowSituation, number: int) -> bool:
 
 def _has_experts(seen: SlowSituation) -> str:
     """Return what shows that experts get unlike numbers of tokens: an exchange, or operations of experts; "" for nothing."""
-    names = [seen.table.operations[code].lower() for code in np.unique(seen.table.operation).tolist()]
-    if any(word in name for name in names for word in EXCHANGES):
+    names = [seen.table.operations[code] for code in np.unique(seen.table.operation).tolist()]
+    if any(word in name.lower() for name in names for word in EXCHANGES):
         return "the ranks exchange tokens"
-    own = next((name for name in names if any(word in name for word in EXPERTS)), "")
+    own = next((name for name in names if _is_of_experts(name)), "")
     return f"there are operations of experts ({own})" if own else ""
 
 
+def _is_of_experts(name: str) -> bool:
+    """Whether an operation is of experts by whole words of its name; reductions and the optimizer have names of their own."""
+    if kind_of(name) not in (COMPUTE, OTHER) and not name.startswith("comm-"):  # which is a trace's of kernels
+        return False
+    words = words_of(name)
+    return any(words >= each for each in EXPERTS) and not words & OPTIMIZER
+
+
 def is_longer_by_tokens(seen: SlowSituation, number: int) -> bool:
-    """Whether what costs as much for as many tokens, without documents, images or experts, is longer by the same factor."""
-    dense = () if _has_experts(seen) else DENSE_BY_TOKENS
-    return _takes_longer_in(seen, number, PARTS_BY_TOKENS + dense)
+    """Whether what costs as much for as many tokens, without documents, images or experts, is longer by the same factor.
 
-
-def _takes_longer_in(seen: SlowSituation, number: int, parts: tuple[str, ...]) -> bool:
-    """Whether a worker takes longer than every peer, by about its excess in all, in the operations that have these names."""
-    others, names = (*EXPERTS, *OF_IMAGES), [name.lower() for name in seen.table.operations]
-    named = [any(one in name for one in parts) and not any(one in name for one in others) for name in names]
+    That is longer than every peer's, by about the worker's excess in all. A name with any other word may be of a part that
+    tokens do not fix.
+    """
+    kinds = (BY_TOKENS,) if _has_experts(seen) else (BY_TOKENS, DENSE, OPTIMIZER)
+    words = [words_of(name) for name in seen.table.operations]
+    named = [any(of & kind and of <= kind | PLAIN for kind in kinds) for of in words]
     peers = np.flatnonzero((seen.levels.duty == seen.levels.duty[number]) & np.isfinite(seen.levels.level))
     rows = np.array(named, np.bool_)[seen.table.operation] & (seen.table.kind == COMPUTE)
     rows &= seen.table.step >= max(int(seen.outliers.changed_at[number]), 0)

@@ -5,6 +5,7 @@ Only durations are compared between workers: their clocks may differ, and an ori
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +30,13 @@ _WORDS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (COMPUTE, ("compute", "forward", "backward", "fwd", "bwd", "optimizer", "matmul", "gemm", "attention", "kernel",
                "attn", "mlp", "ffn", "linear", "expert", "experts", "router", "embedding")),
 )  # fmt: skip
+
+_WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def words_of(name: str) -> frozenset[str]:
+    """Return the whole words of an operation's name: "FusedMoE", "lm_head" and "aten::grouped_mm" have two and three."""
+    return frozenset(word.lower() for word in _WORD.findall(name.replace("MoE", "Moe")))
 
 
 def kind_of(name: str) -> int:

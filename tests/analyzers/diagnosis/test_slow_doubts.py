@@ -226,7 +226,7 @@ def test_a_row_for_each_layer_is_played_as_one_for_all(layers: int) -> None:
     assert "this costs the job 2" in verdict.culprits[0].why
 
 
-@pytest.mark.parametrize("name", ["expert_mlp", "moe_forward", "experts.3.forward", "grouped_gemm", "router"])
+@pytest.mark.parametrize("name", ["expert_mlp", "FusedMoE_forward", "experts.3.forward", "grouped_gemm", "router"])
 def test_where_operations_are_of_experts_those_of_one_rank_may_get_more(name: str) -> None:
     """Nothing else of the trace says that there are any."""
     verdict = _of_layers(("compute", name), ("compute", name)).verdict()
@@ -243,10 +243,30 @@ def test_where_operations_are_of_experts_those_of_one_rank_may_get_more(name: st
 def test_a_machine_with_experts_is_slow_in_what_is_none_of_theirs_too(
     slow: tuple[str, ...], tokens: float, action: str
 ) -> None:
-    """A hot expert is longer by itself; a slow machine is so in attention and embedding, by about the same factor."""
+    """A hot expert is longer by itself, and attention by long documents; a slow machine is so in the embedding, too."""
     verdict = _of_layers(("attention", "embedding", "expert_mlp"), slow, tokens).verdict()
     assert verdict.action.kind == action
     assert named_nobody(verdict) == (action == "none")
+
+
+@pytest.mark.parametrize("name", ["layernorm_mlp", "norm_ffn", "norm_block", "attn_ffn", "fused_attention"])
+def test_a_name_of_several_parts_is_not_of_the_one_that_tokens_fix(name: str) -> None:
+    """Where ranks exchange tokens, its experts may get more of them; elsewhere its documents may be longer."""
+    table = _of_layers(("core_attention", *[name] * 9), (name,))
+    exchanges = replace(table, strings=tuple("all-to-all" if "scatter" in one else one for one in table.strings))
+    assert named_nobody(exchanges.verdict())
+    table = _of_layers(("core_attention", f"qkv_{name}"), (f"qkv_{name}", "core_attention"))
+    assert table.verdict().action.kind == "probe"
+
+
+@pytest.mark.parametrize("name", ["grouped_query_attention", "memoexpand", "aten::permute", "grouped_norm"])
+@pytest.mark.parametrize("reduces", ["grouped-reduce-scatter", "router-reduce-scatter", "experts-reduce-scatter"])
+def test_names_that_only_sound_like_experts_are_of_none(name: str, reduces: str) -> None:
+    """Whole words of what computes are theirs; a slow machine of a dense model is evicted."""
+    table = _of_layers(("mlp", name), ("mlp", name))
+    table = replace(table, strings=tuple(reduces if "scatter" in one else one for one in table.strings))
+    verdict = table.verdict()
+    assert (ranks(verdict), verdict.action.kind) == ([5], "evict")
 
 
 def test_a_device_without_a_second_one_of_its_model_is_not_called_healthy() -> None:
