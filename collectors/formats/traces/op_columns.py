@@ -7,7 +7,7 @@ A row is one operation of one worker. Other names of the same columns are known,
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,13 +132,15 @@ def of_one_job(jobs: Collection[str]) -> None:
         )
 
 
-def on_two_hosts(rank: int, step: int, hosts: Collection[str]) -> Damaged:
-    """Return why rows of one rank are of two workers."""
-    named = " and on ".join(sorted(hosts)[:2])
-    return Damaged(
-        f"rank {rank} has step {step} on {named}: ranks that are numbered by host, or two runs, are not compared: "
-        "give each rank its number in the job"
-    )
+def refuse_two_hosts(rank: int, hosts: Mapping[int, Collection[str]]) -> None:
+    """Raise Damaged where most steps of a rank were on several hosts; one that moved repeats a few. ``hosts``: by step."""
+    known = {step: sorted(filter(None, named)) for step, named in hosts.items() if min(step, rank) >= 0}
+    twice = [step for step, named in sorted(known.items()) if len(named) > 1]
+    if 2 * len(twice) > len(known):
+        raise Damaged(
+            f"rank {rank} has step {twice[0]} on {' and on '.join(known[twice[0]][:2])}: ranks that are numbered by host, "
+            "or two runs, are not compared: give each rank its number in the job"
+        )
 
 
 def left_out(source: str, damaged: int, over: int) -> Iterator[Unread]:

@@ -20,7 +20,7 @@ from collectors.formats.traces.op_columns import (
     meaning,
     no_operations,
     of_one_job,
-    on_two_hosts,
+    refuse_two_hosts,
 )
 from collectors.records import Record
 
@@ -65,17 +65,17 @@ def read(input: Input) -> Iterator[Record]:
 
 
 def _find_moved(gathered: CsvRows) -> None:
-    """Mark who was on several hosts, in unlike steps; raise Damaged where one step of a rank was on two."""
+    """Mark who was on several hosts; raise Damaged where most steps of a rank were."""
     hosts: dict[tuple[int, int, int], list[WorkerColumns]] = {}
     for (rank, dp, pp, _), worker in gathered.workers.items():
         hosts.setdefault((rank, dp, pp), []).append(worker)
     for (rank, _, _), several in hosts.items():
-        seen: dict[int, str] = {}
+        steps: dict[int, set[str]] = {}
         for worker in several if len(several) > 1 else ():
             worker.moved = True
-            for step in set(worker.columns["step"]) if worker.node and rank >= 0 else ():
-                if step >= 0 and seen.setdefault(step, worker.node or "") != worker.node:
-                    raise on_two_hosts(rank, step, (seen[step], worker.node or ""))
+            for step in set(worker.columns["step"]) if worker.node else ():
+                steps.setdefault(step, set()).add(worker.node or "")
+        refuse_two_hosts(rank, steps)
 
 
 def _add(gathered: CsvRows, row: list[str], meant: Meaning, place: dict[str, int]) -> None:

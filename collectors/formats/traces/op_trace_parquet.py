@@ -24,8 +24,8 @@ from collectors.formats.traces.op_columns import (
     meaning,
     no_operations,
     of_one_job,
-    on_two_hosts,
     op_timings,
+    refuse_two_hosts,
 )
 from collectors.records import OP_COLUMNS, Record
 from collectors.records.record import LARGEST_RANK
@@ -158,8 +158,10 @@ def _records(pa: Any, columns: dict[str, Any], workers: set[int], known: dict[st
         texts = {name: columns[name][begin].as_py()[:200] for name in ("node", "device_model") if name in columns}
         if "node" in columns and len(compute.unique(columns["node"].slice(begin, end - begin))) > 1:
             texts["node"] = ""  # which of its hosts is slow is not known
-            _refuse_two_hosts(
-                pa, rank, columns["step"].slice(begin, end - begin), columns["node"].slice(begin, end - begin)
+            placed = pa.table({name: columns[name].slice(begin, end - begin) for name in ("step", "node")})
+            found = placed.group_by("step", use_threads=False).aggregate([("node", "distinct")])
+            refuse_two_hosts(
+                rank, dict(zip(found["step"].to_pylist(), found["node_distinct"].to_pylist(), strict=True))
             )
         for first in range(begin, end, ROWS_A_RECORD):
             last = min(first + ROWS_A_RECORD, end)
@@ -169,16 +171,6 @@ def _records(pa: Any, columns: dict[str, Any], workers: set[int], known: dict[st
                 node=texts.get("node") or None, device_model=texts.get("device_model", ""), **known,
             )  # fmt: skip
         begin = end
-
-
-def _refuse_two_hosts(pa: Any, rank: int, steps: Any, nodes: Any) -> None:
-    """Raise Damaged where a rank has one step on two hosts."""
-    found = (
-        pa.table({"step": steps, "node": nodes}).group_by("step", use_threads=False).aggregate([("node", "distinct")])
-    )
-    for step, hosts in zip(found["step"].to_pylist(), found["node_distinct"].to_pylist(), strict=True):
-        if min(step, rank) >= 0 and len(named := [host for host in hosts if host]) > 1:
-            raise on_two_hosts(rank, step, named)
 
 
 def _bytes(column: Any, code: str) -> tuple[memoryview, int]:

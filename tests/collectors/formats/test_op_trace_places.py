@@ -39,6 +39,16 @@ def test_ranks_that_are_numbered_by_host_are_not_compared(tmp_path: Path, kind: 
 
 
 @KINDS
+def test_a_rank_that_repeats_steps_on_another_host_has_moved(tmp_path: Path, kind: str) -> None:
+    """A job that is restarted from a checkpoint runs a few steps again."""
+    steps = [*range(1, 21), *range(18, 30)]
+    each = {"rank": [3] * 32, "op": ["forward"] * 32, "duration": [0.5] * 32}
+    records = _read(tmp_path, kind, **each, node=["n2"] * 20 + ["n5"] * 12, step=steps)
+    assert {one.node for one in records} == {None}
+    assert all(isinstance(one, OpTimings) for one in records)
+
+
+@KINDS
 def test_rows_of_several_jobs_are_not_compared(tmp_path: Path, kind: str) -> None:
     """Rank 3 of one is not rank 3 of the other, and their work differs."""
     (record,) = _read(tmp_path, kind, job_id=["a", "b"])
