@@ -95,7 +95,10 @@ def _since(table: StragglerTable, unit: int, places: list[int]) -> _Steady:
     before = table.slow[: places[0]]
     healthy = sum(not one.units and not one.many for one in before)
     known = table.of_kernels or table.stages is not None
-    alike = all(report.alike for report in reports) if known else None
+    compared = [
+        unit in one.units for one in table.slow[places[0] :] if one.alike
+    ]  # a report may list none of its stage
+    alike = sum(compared) >= max(FEWEST_REPORTS, STEADY * len(compared)) if known else None
     began = healthy >= max(FEWEST_REPORTS, STEADY * len(before))
     return _Steady(unit, places[0], len(places), times[len(times) // 2], began, alike)
 

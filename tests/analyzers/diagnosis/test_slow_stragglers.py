@@ -149,6 +149,14 @@ def test_a_slow_rank_is_tested_however_stages_are_numbered(stages_inside: bool |
     assert named(verdict(job.log())) == [("rank", (7,))]
 
 
+def test_a_report_that_lists_none_of_its_stage_speaks_against_no_rank() -> None:
+    """The lists hold other ranks each time; most of those that compare it name it."""
+    assert named(verdict(MegatronJob(ranks=16, pp=4, slow={0: 1.4}, listed=4).log())) == [("rank", (0,))]
+    for listed in (2, 4, 6):
+        log = MegatronJob(ranks=16, pp=4, stage_times=LAST, stages_inside=True, listed=listed).log()
+        assert named(verdict(log.replace("use_tp_pp_dp_mapping", "another"))) == [], listed
+
+
 @pytest.mark.parametrize("rank", [0, 3])
 def test_without_the_job_s_sizes_the_first_and_the_last_rank_may_be_longer_stages(rank: int) -> None:
     """A stage a rank: the embedding, or the loss."""
