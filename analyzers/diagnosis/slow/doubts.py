@@ -18,10 +18,11 @@ EXPERTS = tuple(
     map(frozenset, (("moe",), ("expert",), ("experts",), ("router",), ("grouped", "gemm"), ("grouped", "mm")))
 )
 # Parts of which as many tokens cost as much, whatever they are, by the words of their names.
-BY_TOKENS = frozenset(("embedding", "embeddings", "norm", "layernorm", "rmsnorm", "lm", "qkv"))
-DENSE, OPTIMIZER = frozenset(("mlp", "ffn", "linear")), frozenset(("optimizer",))  # where no experts are
+BY_TOKENS = frozenset(("head", "norm", "layernorm", "rmsnorm", "qkv"))
+# Where ranks exchange nothing, by which experts, or tables of embeddings, may get more.
+DENSE, OPTIMIZER = frozenset(("mlp", "ffn", "linear", "embedding", "embeddings")), frozenset(("optimizer",))
 PLAIN = frozenset(
-    ("forward", "backward", "fwd", "bwd", "step", "layer", "head", "proj", "rms", "input", "final", "token", "word")
+    ("forward", "backward", "fwd", "bwd", "step", "layer", "lm", "proj", "rms", "input", "final", "token", "word")
 )
 PART = 0.25  # an operation that shows less than this part of a worker's excess does not share it
 ALIKE = 0.15  # of the excess, by which that of workers with a shared cause differs at most

@@ -235,28 +235,33 @@ def test_where_operations_are_of_experts_those_of_one_rank_may_get_more(name: st
 
 
 @pytest.mark.parametrize(("slow", "tokens", "action"), [
-    (("attention", "embedding", "expert_mlp"), 8192.0, "evict"),
-    (("attention", "embedding", "expert_mlp"), np.nan, "probe"),
+    (("attention", "lm_head", "expert_mlp"), 8192.0, "evict"),
+    (("attention", "lm_head", "expert_mlp"), np.nan, "probe"),
     (("expert_mlp",), 8192.0, "none"),
     (("attention",), 8192.0, "none"),
 ])  # fmt: skip
 def test_a_machine_with_experts_is_slow_in_what_is_none_of_theirs_too(
     slow: tuple[str, ...], tokens: float, action: str
 ) -> None:
-    """A hot expert is longer by itself, and attention by long documents; a slow machine is so in the embedding, too."""
-    verdict = _of_layers(("attention", "embedding", "expert_mlp"), slow, tokens).verdict()
+    """A hot expert is longer by itself, and attention by long documents; a slow machine is so in the head, too."""
+    verdict = _of_layers(("attention", "lm_head", "expert_mlp"), slow, tokens).verdict()
     assert verdict.action.kind == action
     assert named_nobody(verdict) == (action == "none")
 
 
 @pytest.mark.parametrize("name", ["layernorm_mlp", "norm_ffn", "norm_block", "attn_ffn", "fused_attention"])
 def test_a_name_of_several_parts_is_not_of_the_one_that_tokens_fix(name: str) -> None:
-    """Where ranks exchange tokens, its experts may get more of them; elsewhere its documents may be longer."""
+    """Where ranks exchange tokens, its experts may get more of them."""
     table = _of_layers(("core_attention", *[name] * 9), (name,))
     exchanges = replace(table, strings=tuple("all-to-all" if "scatter" in one else one for one in table.strings))
     assert named_nobody(exchanges.verdict())
-    table = _of_layers(("core_attention", f"qkv_{name}"), (f"qkv_{name}", "core_attention"))
-    assert table.verdict().action.kind == "probe"
+
+
+@pytest.mark.parametrize("name", ["fused_qkv_attention", "lm", "norm_block", "linear_attention", "image_embedding"])
+def test_what_may_have_longer_documents_or_images_in_it_evicts_nobody(name: str) -> None:
+    """As many tokens of them cost unlike."""
+    verdict = _of_layers(("attention", name), ("attention", name)).verdict()
+    assert (ranks(verdict), verdict.action.kind) == ([5], "probe")
 
 
 @pytest.mark.parametrize("name", ["grouped_query_attention", "memoexpand", "aten::permute", "grouped_norm"])
