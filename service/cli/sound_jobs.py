@@ -129,6 +129,7 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
     It abstains where ranks stopped at different steps. None: no steps, a damaged file, or a line with words of a fault.
     """
+    from analyzers.diagnosis.numeric.lasting import unsure
     from analyzers.diagnosis.slow.step_logs import paused_once, slower_once, unjudged
     from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES
     from collectors.records import Steps, Unread
@@ -156,6 +157,9 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
         )
     for once in filter(None, (slower_once(steps), paused_once(steps))):
         why += f"; {once}"
+    for change in unsure(steps):
+        why += f"; {change}"
+        verdict = _with_missing(verdict, f"whether a setting or a new phase explains it: {change}")
     if finished(paths) is None and (early := ends_early(steps)):
         why += f"; {early}"
         verdict = _with_missing(verdict, f"whether the job goes on: {early}; {WANTED}")
