@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 TAIL_BYTES = 1 << 16
 WANTED = "stacks or dumps of every rank show a job that hangs, and the launcher's output one that died or was ended"
-_OF = re.compile(r"(?<![\d./:,-])(\d{1,18}) ?(?:/| of ) {0,9}(\d{1,18})\b(?!\s?[/:.]\d|%)")
+_OF = re.compile(
+    r"(?i)(?<![^\W_])(?:steps?|iter|iteration|it)\]?[ :=\[]{0,16}(\d{1,18}) ?(?:/| of ) {0,16}(\d{1,18})\b(?!\s?[/:.]\d|%)"
+)
 
 
 def ends_early(steps: Sequence[Steps]) -> str:
@@ -25,15 +27,18 @@ def ends_early(steps: Sequence[Steps]) -> str:
 
 
 def _announced(log: Path, last: int) -> int | None:
-    """Return the number of all steps that the last line with the last step's number gives."""
+    """Return the number of all steps that the log's last line gives with that of the last step, as all others give it.
+
+    A line below that of the last step may say that the job has ended, in any words: then nothing is known.
+    """
     try:
         with log.open("rb") as stream:
             stream.seek(max(log.stat().st_size - TAIL_BYTES, 0))
-            text = stream.read(TAIL_BYTES).decode(errors="replace")
+            text = stream.read(TAIL_BYTES).decode(errors="replace").rstrip()
     except OSError:
         return None
-    found = [int(total) for number, total in _OF.findall(text) if int(number) == last]
-    return found[-1] if found else None
+    totals, newest = {int(total) for _, total in _OF.findall(text)}, _OF.search(text, text.rfind("\n") + 1)
+    return totals.pop() if newest is not None and int(newest[1]) == last and len(totals) == 1 else None
 
 
 def _gap(record: Steps) -> int:

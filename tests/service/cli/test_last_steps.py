@@ -38,12 +38,20 @@ def test_a_log_that_ends_before_its_last_step_is_not_said_to_be_whole(
     assert "the launcher's output" in text
 
 
-@pytest.mark.parametrize("log", [steps(3000), steps(249, "step {n} loss {loss:.4f} time {took:.2f}s\n"),
-                                 steps(249) + "Training completed successfully.\n"])  # fmt: skip
+@pytest.mark.parametrize("log", [
+    steps(3000),
+    steps(249, "step {n} loss {loss:.4f} time {took:.2f}s\n"),
+    *(steps(249) + end for end in (
+        "Training completed successfully.\n", "exiting program at iteration 249\n", "early stopping: no improvement\n",
+        "{'train_runtime': 248.2, 'train_loss': 2.3, 'epoch': 1.0}\n")),
+    steps(249, "step {n} loss {loss:.4f} time {took:.2f}s mem {n}/8192 MiB\n"),
+    steps(249, "step {n} epoch {n}/300 loss {loss:.4f} time {took:.2f}s\n"),
+    steps(249, "step {n} loss {loss:.4f} time {took:.2f}s\n") + "uploaded 249/300 shards\n",
+])  # fmt: skip
 def test_a_log_that_announces_no_further_step_is_whole(
     log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The last step was taken, no number of all is given, or the job says that it has ended."""
+    """The last step was taken, no number of all steps is given, or a line below may say that the job has ended."""
     assert "ends at step" not in said(tmp_path, capsys, log)
 
 
