@@ -18,9 +18,13 @@ from collectors.records import COUNTED, STEP_COLUMNS, Steps
 WARM_UP_STEPS = 5  # compiling, filling caches; of each count
 SWAPPED = 5  # strides: rows that are written out of their order fall back by fewer, a count that begins anew by more
 MOST_PARTS = 20  # of a log, whose printed seconds are compared with the clock
-UNITS = (60.0, 1.0, 0.1, 0.01, 0.001)  # of stamps and of printed seconds
+UNITS, EXACT = (60.0, 1.0, 0.1, 0.01, 0.001), 1e-5  # of stamps and of printed seconds
 FEWEST_STAMPS = 40  # that stand for coarse printed seconds
-FEW = 0.5  # of the rows
+FEW, SELDOM = 0.5, 10  # of the rows; one of so many
+CONTRADICTED, LEAST_OFF = (
+    np.log(1.5),
+    0.02,
+)  # printed seconds are so far off the clock; a mean since the start is so much nearer
 COARSE = 0.025  # part of a step: medians of single durations show no change of a tenth in coarser units
 _BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 
@@ -187,11 +191,19 @@ def _rows(records: list[Steps]) -> _Rows:
 
 def _pace(rows: _Rows) -> Pace:
     """Return what steps take by the best of what is known of them."""
+    if _rises(rows):
+        rows = replace(rows, at=rows.at if len(rows.stamped) else rows.printed, printed=np.full(len(rows.step), np.nan))
     printed, places = _printed(rows), rows.stamped
-    mean = _by_mean(rows, rows.printed, By.STAMPS) if printed is not None else None
-    if printed is not None and not ((printed.coarse or mean) and len(places) > FEWEST_STAMPS):
-        return mean or printed
-    return _by_stamps(rows, places) or printed or _by_mean(rows, 1 / rows.rate, By.RATE) or _by_rate(rows)
+    if printed is None or (printed.coarse and len(places) > FEWEST_STAMPS):
+        return _by_stamps(rows, places) or printed or _by_mean(rows, 1 / rows.rate, By.RATE) or _by_rate(rows)
+    return (None if len(places) > FEWEST_STAMPS else _by_mean(rows, rows.printed, By.STAMPS)) or printed
+
+
+def _rises(rows: _Rows) -> bool:
+    """Whether printed seconds are those since the start: they never fall, and mostly rise."""
+    more = np.diff(rows.printed)[np.diff(rows.again) == 0]
+    more = more[np.isfinite(more)]
+    return len(more) >= FEWEST_STAMPS and bool(np.all(more >= 0)) and bool(np.mean(more > 0) > FEW)
 
 
 def _by_mean(rows: _Rows, seconds: Floats, by: By) -> Pace | None:
@@ -207,14 +219,21 @@ def _by_mean(rows: _Rows, seconds: Floats, by: By) -> Pace | None:
 
 
 def _printed(rows: _Rows) -> Pace | None:
-    """Return the pace by printed seconds; those of a row without are by stamps."""
+    """Return the pace by printed seconds; those of a row without are by stamps. None: the clock contradicts them."""
     if not len(rows.printed) or np.isfinite(rows.printed).mean() < FEW:
         return None
-    places = rows.stamped
-    of_row = _are_of_rows(rows.printed, rows.stride, places, rows.elapsed(places))
+    filled, count = np.where(np.isfinite(rows.printed), rows.printed, 0.0), np.cumsum(rows.stride)
+    own = [_off(rows, np.cumsum(filled * times)) for times in (1.0, rows.stride)]  # of all steps of a row, and of one
+    means = [float(np.mean(_off(rows, rows.printed * of))) for of in (count, rows.step)]  # since the start
+    off = [float(np.median(one)) for one in own]
+    if len(rows.stamped) > FEWEST_STAMPS and (
+        min(off) > CONTRADICTED or min(means) + LEAST_OFF < min(float(np.mean(one)) for one in own)
+    ):
+        return None
+    of_row = None if np.isnan(off[0]) else off[0] < off[1]
     seconds = rows.printed / rows.stride if of_row else rows.printed
     coarse = _resolution(rows.printed, rows.stride if of_row else 1.0, seconds)
-    seconds = np.where(np.isfinite(seconds), seconds, _clocked(rows, places))
+    seconds = np.where(np.isfinite(seconds), seconds, _clocked(rows, rows.stamped))
     return Pace(By.PRINTED, seconds, coarse, of_row is not None)
 
 
@@ -223,10 +242,9 @@ def _by_stamps(rows: _Rows, places: Ints) -> Pace | None:
     seconds = _clocked(rows, places)
     if not np.isfinite(seconds).any():
         return None
-    if (
-        np.isfinite(rows.printed).mean() < FEW
-    ):  # since an evaluation ended, which the stamp of the row before does not show
-        seconds = np.where(np.isfinite(rows.printed), rows.printed / rows.stride, seconds)
+    known = np.isfinite(rows.printed)  # since an evaluation ended, which the stamp of the row before does not show
+    alone = known & (np.convolve(known, np.ones(min(SELDOM, len(known))), "same") <= 1)
+    seconds = np.where(alone, rows.printed / rows.stride, seconds)
     own = rows.at[places] - rows.at[places[0]]  # stamps of whole seconds may all have one fraction
     return Pace(By.STAMPS, seconds, _resolution(own, rows.stride, seconds))
 
@@ -247,7 +265,7 @@ def _resolution(values: Floats, stride: Floats | float, seconds: Floats) -> floa
     """Return the unit that values are whole multiples of, a step's share of it, where it is COARSE to a step; else 0."""
     values, usual = values[np.isfinite(values)], np.nanmedian(seconds) if np.isfinite(seconds).any() else 0.0
     for unit in UNITS:
-        if len(values) and np.all(np.abs(values / unit - np.round(values / unit)) < 0.01):
+        if len(values) and np.all(np.abs(values - unit * np.round(values / unit)) < EXACT):
             own = unit / float(np.median(stride))
             return own if own > COARSE * usual else 0.0
     return 0.0
@@ -262,24 +280,15 @@ def _new_rows(rows: Floats, counts: list[int]) -> Ints:
     return ~np.concatenate([np.logical_and.accumulate(own) for own in np.split(known, ends)])
 
 
-def _are_of_rows(seconds: Floats, stride: Floats, places: Ints, elapsed: Floats) -> bool | None:
-    """Whether printed seconds are of all steps of a row, as the clock shows; None where it does not show it."""
-    filled = np.where(np.isfinite(seconds), seconds, 0.0)
-    printed = np.cumsum(filled), np.cumsum(filled * stride)
-    unknown = np.diff(np.cumsum(~np.isfinite(seconds))[places])
+def _off(rows: _Rows, total: Floats) -> Floats:
+    """Return how far off the clock a sum of seconds is in parts of a log: logarithms, NaN where nothing shows it."""
+    places = rows.stamped
+    elapsed, said = rows.elapsed(places), np.diff(total[places])
+    unknown = np.diff(np.cumsum(~np.isfinite(rows.printed))[places])
     timed = np.flatnonzero(np.isfinite(elapsed) & (unknown == 0))
-    if not len(timed):
-        return None
-    off = []
-    for total in printed:
-        sums = [
-            (np.diff(total[places])[part].sum(), elapsed[part].sum())
-            for part in np.array_split(timed, min(MOST_PARTS, len(timed)))
-        ]
-        off.append(
-            float(np.median([abs(np.log(said / clock)) for said, clock in sums if said > 0 and clock > 0] or [np.nan]))
-        )
-    return None if np.isnan(off[0]) else off[0] < off[1]
+    parts = np.array_split(timed, min(MOST_PARTS, len(timed))) if len(timed) else []
+    sums = [(said[part].sum(), elapsed[part].sum()) for part in parts]
+    return np.array([abs(np.log(one / clock)) for one, clock in sums if one > 0 and clock > 0] or [np.nan])
 
 
 def _column(record: Steps, name: str) -> Floats:

@@ -1,6 +1,7 @@
 """A printed pace that is a mean since the start: its differences, each times its number of steps, are the steps' own.
 
-Such a mean settles: from one row to the next it changes the less, the more steps it is of. And what it sums up to only grows.
+Such a mean settles all along: from one row to the next it changes the less, the more steps it is of. And what it sums up to only
+grows. A pace of single steps changes as much at the end as soon after the first, slow ones.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import numpy as np
 from analyzers.diagnosis.slow.grouping import Floats
 
 FEWEST = 40
-SETTLES = 1.5  # so many times more unevenly the first eighth goes on from row to row than the last half
-GROWS = 0.98  # of the rows; a rounded mean may stand still for some
+SETTLES = 2.5  # so many times more unevenly it goes on from row to row before the first quarter than in the last half: a mean 5
 
 
 def clock_of(seconds: Floats, steps: Floats) -> tuple[Floats, float] | None:
@@ -24,9 +24,10 @@ def clock_of(seconds: Floats, steps: Floats) -> tuple[Floats, float] | None:
         return None
     logs, elapsed = np.log(seconds[known]), (seconds * steps)[known]
     changes = np.abs(np.diff(logs, 2))  # after a slowdown it goes up, but evenly
-    early, late = float(np.mean(changes[: len(changes) // 8])), float(np.mean(changes[len(changes) // 2 :]))
+    count = len(changes)
+    early, late = float(np.mean(changes[max(count // 16, 5) : count // 4])), float(np.mean(changes[count // 2 :]))
     unit = _unit(seconds[known]) * float(steps[known].max())
-    if not late > 0 or early < SETTLES * late or np.mean(np.diff(elapsed) > -2 * unit) < GROWS:
+    if not late > 0 or early < SETTLES * late or np.any(np.diff(elapsed) < -2 * unit):
         return None
     return np.where(known, seconds * steps, np.nan), unit
 
