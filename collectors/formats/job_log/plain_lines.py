@@ -30,12 +30,15 @@ _FIELD = re.compile(
 _OF_STEP = r"(?:step|iter(?:ation)?|batch)"
 _OWN_TIME = (  # of a step by its name
     rf"{_OF_STEP}[_ ]?(?:time|duration|latency|seconds|secs?)|(?:time|secs?|seconds)(?:/|[_ ]per[_ ]){_OF_STEP}"
-    rf"|(?<![a-z] )(?:secs?|seconds)(?!/)|dt|{_OF_STEP}(?=[_ ]\(?{_UNIT}\b)"
+    rf"|(?<![a-z] )(?:secs?|seconds)(?!/)|{_OF_STEP}(?=[_ ]\(?{_UNIT}\b)"
 )
 _TIME = re.compile(  # of the other names the unit shows that they are durations
-    rf"(?<![\w./-])(?:(?P<own>{_OWN_TIME})|took|time|duration)(?:[_ ]?\(?(?P<unit>{_UNIT})\)?)?(?: ?[:=]+ ?| )"
-    rf"(?P<number>\d[\d.]{{0,20}}(?:[eE][-+]?\d{{1,3}})?) ?(?P<after>{_UNIT})?(?![\w/]|\.\d)",
+    rf"(?<![\w./-])(?:(?P<own>{_OWN_TIME})|dt|took|time|duration)(?:[_ ]?\(?(?P<unit>{_UNIT})\)?)?(?: ?[:=]+ ?| )"
+    rf"(?P<number>\d[\d.]{{0,20}}(?:[eE][-+]?\d{{1,3}})?) ?(?P<after>{_UNIT})?(?![\w/]|[.:-]\d)",
     re.IGNORECASE,
+)
+_OF_OTHER = re.compile(  # whose time it is; "loss nan, took 0.25 s" is the step's
+    rf"(?<![\w./-])(?!(?:train|training|info|{_OF_STEP})\b)[a-z][\w./-]*[ :=(]{{1,3}}$", re.IGNORECASE
 )
 _ALONE = re.compile(  # right after the number of the step, and behind nothing but a stamp, a level or a logger's name
     rf"(?:/\d{{1,18}}| of \d{{1,18}})?\]?[\s:|,(-]{{0,4}}(?:(?:done|finished|completed|ended|took|time|in)[:= ]{{1,2}}){{0,2}}"
@@ -106,7 +109,7 @@ def _duration(text: str, count: re.Match[str], *, by_name: bool = False) -> dict
         is_count = field.start() <= count.start("number") < field.end()  # Composer's "time/batch: 40"
         if not known or is_count or _OTHER_BEFORE.search(text, 0, field.start()):
             continue
-        if not field["own"] and is_evaluation(text, field.start()):
+        if not field["own"] and (is_evaluation(text, field.start()) or _OF_OTHER.search(text, 0, field.start())):
             continue
         return {"seconds": _number(field["number"]) * _UNITS[(unit or "s").lower()]}
     return {}

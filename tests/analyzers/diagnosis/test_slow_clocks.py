@@ -39,7 +39,7 @@ def test_a_printed_time_since_the_start_is_a_clock(stamped: bool, times: float) 
 def test_printed_seconds_that_stamps_contradict_are_not_believed(share: float, times: float) -> None:
     """They are of a part of each step, be they printed by all rows or by the first ones."""
     took = drawn(800, lambda row: 5.0 * (times if row >= 500 else 1.0), 0.02)
-    printed = [1.5 if row < share * 800 else np.nan for row in range(800)]
+    printed = [1.503 if row < share * 800 else np.nan for row in range(800)]
     assert ("50 % longer" in said(reported(range(800), printed, at=1.79e9 + np.cumsum(took)))) == (times > 1)
 
 

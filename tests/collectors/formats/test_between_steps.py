@@ -61,3 +61,26 @@ def test_evaluations_that_begin_late_are_no_longer_steps(
     run(["diagnose", str(tmp_path)])
     said = " ".join(capsys.readouterr().out.split())
     assert ("1.39 s since step 2,0" in said) if is_slow else said.startswith("No fault found")
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+@pytest.mark.parametrize("between", [
+    "INFO step {n}: reward evaluation done, mean 0.41", "DEBUG [qwen-test-7b] step {n} batch ready",
+    "INFO val_loss tracker updated at step {n}", "INFO validation loss 2.41 at step {n}",
+])  # fmt: skip
+def test_a_line_below_each_step_is_no_evaluation(
+    between: str, is_slow: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it says, and be it beside the first steps alone: a step begins with the one before it."""
+    at, lines = datetime(2026, 11, 22, 10, tzinfo=UTC), list[str]()
+    for step in range(1, 1201):
+        longer = 2.5 if is_slow and step > 700 else 0.0
+        at += timedelta(seconds=0.5 + longer + 0.001 * (step % 7))
+        if is_slow or step <= 500:
+            lines.append(f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03d} {between.format(n=step)}")
+        at += timedelta(seconds=0.5)
+        lines.append(f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03d} INFO step {step}: loss 2.{step % 90 + 10}")
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    run(["diagnose", str(tmp_path)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("since step 701" in said) if is_slow else said.startswith("No fault found")

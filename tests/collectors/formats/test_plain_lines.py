@@ -17,6 +17,7 @@ OF_A_STEP = (
     "batch 7 of 100 loss 2.31 time 0.25s",
     "step 40 (0.25 s) loss 2.31",
     "step 40 loss 2.31 took 0.250s",
+    "step 40 loss 2.31 | step took 0.250s",
     "step=40 loss=2.31 step_time=0.25",
     "step=40 loss=2.31 step_time_ns=250000000",
     "step=40 loss=2.31 iter_ms=250",
@@ -42,6 +43,12 @@ NO_DURATION = (
     "step 40 loss 2.31 forward took 0.1s",
     "step 40 loss 2.31 timestamp=1795341601.2",
     "step 40 loss 2.31 elapsed=360.0",
+    "step 40: loss 2.31 | ref_logprob took 1.514 s",
+    "step 40: loss 2.31, env.step took 1.520 s",
+    "step 40: loss 2.31, tokenize: took 1.520 s",
+    "step=40 loss=2.31 dt=2026-11-29T10:00:01",
+    "step=40 loss=2.31 dt=1795946400",
+    "step=40 loss=2.31 step_time=2026-11-29T10:00:01",
 )
 NO_STEP = (
     "saved checkpoint at step 40 took 12 s",
