@@ -129,7 +129,7 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
 
     It abstains where ranks stopped at different steps. None: no steps, a damaged file, or a line with words of a fault.
     """
-    from analyzers.diagnosis.numeric.lasting import unsure
+    from analyzers.diagnosis.numeric.lasting import odd_once, unsure
     from analyzers.diagnosis.slow.step_logs import paused_once, slower_once, unjudged
     from collectors.formats.job_log.step_series import MAX_STEPS_OF_SERIES
     from collectors.records import Steps, Unread
@@ -155,7 +155,7 @@ def _of_sound_steps(verdict: Verdict, records: Sequence[Record], paths: Sequence
         why += (
             f"; {earlier:,} log{'s' if earlier > 1 else ''} of an earlier run {'are' if earlier > 1 else 'is'} left out"
         )
-    for once in filter(None, (slower_once(steps), paused_once(steps))):
+    for once in filter(None, (slower_once(steps), paused_once(steps), odd_once(steps))):
         why += f"; {once}"
     for change in unsure(steps):
         why += f"; {change}"

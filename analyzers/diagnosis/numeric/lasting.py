@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.diagnosis.numeric.step_rows import Rows, evidence_of, finding, read_rows, where
+from analyzers.diagnosis.numeric.step_rows import LOSS, NULL, Rows, evidence_of, finding, place, read_rows, where
 from analyzers.model.finding import Evidence, Finding
 from collectors.records import STEP_COLUMNS, Steps
 
@@ -63,6 +63,16 @@ def unsure(records: Sequence[Steps]) -> Iterator[str]:
         yield f"{text}, and stays so for {count:,} rows until the end"
     elif np.isfinite(rows["gradient_norm"]).any() and (zero := _zero(rows, 0)) is not None:
         yield zero[1]
+
+
+def odd_once(records: Sequence[Steps]) -> str:
+    """Say in how many steps a log's loss was no number, where it is one since; empty: in none."""
+    rows = read_rows(max(records, key=lambda record: record.count), 0)
+    odd = np.flatnonzero((rows["odd"] & (LOSS | NULL)) == LOSS)
+    if not len(odd) or len(rows) - 1 - odd[-1] < FEWEST:
+        return ""
+    many = f"{len(odd):,} rows, first" if len(odd) > 1 else "a row,"
+    return f"the loss was no number in {many} {where(rows[odd[0]])}, and is one since {place(rows[odd[-1] + 1])}"
 
 
 def _skipped_since(record: Steps) -> str:

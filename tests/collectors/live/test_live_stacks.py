@@ -249,7 +249,9 @@ def test_a_hanging_pyspy_is_reported_every_rank(tmp_path: Path, ranks: Ranks, mo
     for rank in range(3):
         ranks.start(rank)
     collect = Stacks(ranks.host(program=script(tmp_path / "py-spy", "exec sleep 60")))
-    unread = [one for one in collect(Request("stacks")) if isinstance(one, Unread)]  # another test may have stopped a process
+    unread = [
+        one for one in collect(Request("stacks")) if isinstance(one, Unread)
+    ]  # another test may have stopped a process
     assert [(one.rank, one.outcome) for one in unread] == [(0, "limit"), (1, "limit"), (2, "limit")]
 
 

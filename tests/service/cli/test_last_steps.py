@@ -73,3 +73,15 @@ def test_steps_that_are_not_in_a_log_are_no_pause(tmp_path: Path, capsys: pytest
     at = [datetime(2026, 11, 22, tzinfo=UTC) + timedelta(seconds=n) for n in range(1000)]
     log = "".join(f"{at[n]:%Y-%m-%d %H:%M:%S} step {n} loss 2.{n:03d}\n" for n in range(1000) if not 300 < n <= 400)
     assert "a pause" not in said(tmp_path, capsys, log)
+
+
+def test_losses_that_were_no_number_for_some_steps_are_stated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are no fault where the loss is a number since; one who looks for them finds them."""
+    lines = steps(400).splitlines(keepends=True)
+    for number in range(199, 204):
+        lines[number] = f"step {number + 1}/3000 loss nan time 0.25s\n"
+    text = said(tmp_path, capsys, "".join(lines))
+    assert "the loss was no number in 5 rows, first at step 200, and is one since step 205" in text
+    assert "no number" not in said(tmp_path, capsys, steps(400))
