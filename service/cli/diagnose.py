@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from service.cli.expectation import Expectation
     from service.cli.hosts import Hosts
 
-BUNDLE = (
-    b"FHBNDLE"  # how an export begins (collectors/records/bundle.py): to import that takes time in every other case
-)
+BUNDLE = b"FHBNDLE"  # how an export begins; to import collectors/records/bundle.py takes time in every other case
 STANDARD_INPUT, PASTED = Path("-"), "standard input"  # a path that is pasted or piped, and what it is called
 FAILED_ON_WORDS = "analyzer text_class failed"  # as with a table of a site that is not one; no verdict would state it
 MOST_REASONS = 20  # why files were not read, listed where nothing at all could be

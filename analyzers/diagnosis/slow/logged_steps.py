@@ -21,21 +21,20 @@ MOST_PARTS = 20  # of a log, whose printed seconds are compared with the clock
 UNITS, EXACT = (60.0, 1.0, 0.1, 0.01, 0.001), 1e-5  # of stamps and of printed seconds
 FEWEST_STAMPS = 40  # that stand for coarse printed seconds
 FEW, SELDOM = 0.5, 10  # of the rows; one of so many
-CONTRADICTED, LEAST_OFF = (
-    np.log(1.5),
-    0.02,
-)  # printed seconds are so far off the clock; a mean since the start is so much nearer
+CONTRADICTED = np.log(1.5)  # printed seconds are so far off the clock
+LEAST_OFF = 0.02  # a mean since the start is so much nearer to it
 COARSE = 0.025  # part of a step: medians of single durations show no change of a tenth in coarser units
 _BATCH = re.compile(r"^.*?#\d+:")  # a log is in many batches of a bundle
 
 
 @dataclass(frozen=True)
 class Run:
-    """Whose steps a log has, and the first and the last of them."""
+    """Whose steps a log has, and the first and the last of them.
 
-    whose: tuple[
-        object, ...
-    ]  # role and rank, or where there is no rank its log's name up to the first dot, but for numbers
+    ``whose``: role and rank, or where there is no rank its log's name up to the first dot, but for numbers.
+    """
+
+    whose: tuple[object, ...]
     begun: float
     ended: float
     first: int
