@@ -101,9 +101,8 @@ def paused_once(records: Sequence[Steps]) -> str:
     if series is None or series.by_rate:
         return ""
     usual = float(np.median(series.seconds))
-    more = np.diff(series.at, prepend=np.nan) - usual * np.diff(
-        series.step, prepend=0
-    )  # than the steps between two rows
+    between = usual * np.diff(series.step, prepend=0)  # the steps between two rows
+    more = np.diff(series.at, prepend=np.nan) - between
     more[1:][np.diff(series.again) > 0] = np.nan
     took = np.maximum(series.seconds * series.stride, np.nan_to_num(more + usual * series.stride))
     longest = int(np.argmax(took))

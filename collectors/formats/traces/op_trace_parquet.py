@@ -101,9 +101,8 @@ def _columns(pa: Any, table: Any, meant: Meaning) -> tuple[dict[str, Any], int]:
         found = table[meant.columns[name]]
         found = found.cast(pa.float32()) if pa.types.is_float16(found.type) else found
         if kind == "float64" and (pa.types.is_timestamp(found.type) or pa.types.is_duration(found.type)):
-            factor = (
-                SECONDS[found.type.unit] / meant.factors[name]
-            )  # the column's type has a unit, whatever its name has
+            # The column's type has a unit, whatever its name has.
+            factor = SECONDS[found.type.unit] / meant.factors[name]
             found = compute.multiply(found.cast(pa.int64()).cast(pa.float64(), safe=False), factor)
         return compute.fill_null(found.cast(pa.type_for_alias(kind), safe=False), unset)
 
