@@ -29,16 +29,8 @@ def joined(records: Iterable[Record]) -> list[Record]:
     found, parts = list(records), dict[tuple[object, ...], list[int]]()
     for place, one in enumerate(found):
         if isinstance(one, Steps) and one.count:
-            key = (
-                _series_of(one.source),
-                one.node,
-                one.job,
-                one.attempt,
-                one.role,
-                one.rank,
-                one.told_by,
-                tuple(one.columns),
-            )
+            whose = one.node, one.job, one.attempt, one.role, one.rank, one.told_by
+            key = (_series_of(one.source), *whose, tuple(one.columns))
             parts.setdefault(key, []).append(place)
     gone = set[int]()
     for places in parts.values():

@@ -181,7 +181,7 @@ def _zero(rows: Rows, units: int) -> tuple[np.void, str] | None:
     if units and (small or loss[:first].min() < 0):
         return None
     what = "loss and the gradient norm are" if both else "loss is"
-    text = f"the {what} exactly 0 since {where(known[first]).removeprefix('at ').removeprefix('in ')}"
+    text = f"the {what} exactly 0 since {place(known[first])}"
     return known[first], f"{text}, {len(loss) - first:,} rows until the end"
 
 

@@ -21,6 +21,13 @@ def log(skipped: range, scale: str, count: int = 300) -> str:
     return "".join(f"{of * (n in skipped)}step {n} loss {2 + 1 / (n + 1):.4f} time 1.{n % 7}0s\n" for n in range(count))
 
 
+def diagnosed(log: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what is said of a log, on one line."""
+    (folder / "train.log").write_text(log, encoding="utf-8")
+    run(["diagnose", str(folder)])
+    return " ".join(capsys.readouterr().out.split())
+
+
 def test_a_step_below_such_a_line_is_skipped(tmp_path: Path) -> None:
     """The others are not."""
     (tmp_path / "train.log").write_text(log(range(40, 44), "32768"), encoding="utf-8")
@@ -37,13 +44,9 @@ def test_a_job_that_skips_every_step_is_not_without_fault(
     skipped: range, scale: str, is_found: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A loss scale that is sought is no fault, one that can fall no further is; skips without end may be a second optimizer's."""
-    (tmp_path / "train.log").write_text(log(skipped, scale), encoding="utf-8")
-    run(["diagnose", str(tmp_path)])
-    said = capsys.readouterr().out
+    said = diagnosed(log(skipped, scale), tmp_path, capsys)
     assert ("No fault found" not in said) == is_found
-    assert ("an optimizer skipped each step since step 220, 80 in a row" in " ".join(said.split())) == (
-        len(skipped) == 80
-    )
+    assert ("an optimizer skipped each step since step 220, 80 in a row" in said) == (len(skipped) == 80)
     assert "Evict node" not in said
 
 
@@ -60,9 +63,7 @@ def test_evaluations_that_begin_late_are_no_longer_steps(
             lines.append(f"{at:%Y-%m-%d %H:%M:%S} INFO Running validation")
             at += timedelta(seconds=60)
             lines.append(f"{at:%Y-%m-%d %H:%M:%S} INFO validation loss 2.41 at step {step}")
-    (tmp_path / "train.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    run(["diagnose", str(tmp_path)])
-    said = " ".join(capsys.readouterr().out.split())
+    said = diagnosed("\n".join(lines) + "\n", tmp_path, capsys)
     assert ("1.39 s since step 2,0" in said) if is_slow else said.startswith("No fault found")
 
 
@@ -83,7 +84,5 @@ def test_a_line_below_each_step_is_no_evaluation(
             lines.append(f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03d} {between.format(n=step)}")
         at += timedelta(seconds=0.5)
         lines.append(f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03d} INFO step {step}: loss 2.{step % 90 + 10}")
-    (tmp_path / "train.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    run(["diagnose", str(tmp_path)])
-    said = " ".join(capsys.readouterr().out.split())
+    said = diagnosed("\n".join(lines) + "\n", tmp_path, capsys)
     assert ("since step 701" in said) if is_slow else said.startswith("No fault found")
